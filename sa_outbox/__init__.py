@@ -1,0 +1,43 @@
+"""The transactional outbox for SQLAlchemy on PostgreSQL.
+
+A transaction that commits has its events; one that rolls back has none. The path of an event:
+
+====================================================================  ===========================
+``session.add_event(...)`` checks and remembers the event             ``producer/session.py``,
+                                                                      ``producer/pending.py``
+``entity.record_event(...)`` keeps it with the object until then      ``producer/entity.py``
+the flush (or commit) hook takes it, in the caller's transaction      ``producer/hooks.py``
+and writes all that are pending, in order, with one statement         ``producer/write.py``,
+                                                                      ``sql/events.py``
+after the commit, one NOTIFY for many commits                         ``producer/notifier.py``
+====================================================================  ===========================
+
+Around it: ``event.py`` (the event), ``event_types.py`` (typed events, versions, upcasters),
+``arguments.py`` and ``codec.py`` (what may be stored), ``tables.py`` (the tables), ``migrations``
+(the DDL, frozen), ``schema`` (migrate and verify), ``embedded`` (a PostgreSQL for demo, tests and
+development), ``cli.py`` (``sa-outbox``). The words are those of ``docs/glossary.md``.
+"""
+
+from ._version import __version__
+from .errors import OutboxError, Reject, RetryLater
+from .event import Event
+from .event_types import event_type, upcaster
+from .outbox import Outbox
+from .producer.entity import RecordsEvents
+from .producer.session import AsyncOutboxSession, OutboxSession
+from .retry import RetryPolicy
+
+__all__ = [
+    "AsyncOutboxSession",
+    "Event",
+    "Outbox",
+    "OutboxError",
+    "OutboxSession",
+    "RecordsEvents",
+    "Reject",
+    "RetryLater",
+    "RetryPolicy",
+    "__version__",
+    "event_type",
+    "upcaster",
+]

@@ -1,0 +1,239 @@
+"""Payload to JSON and back. Strict on the way in, so that what is stored can be read again.
+
+JSON, and PostgreSQL's jsonb even more, can't hold everything Python can: NaN, the character
+U+0000, lone surrogates, a key that is not text. Common encoders let them pass or change them
+silently; the database then refuses the INSERT and the caller's whole transaction with it. Here
+they are refused at ``add_event``, with the path to the value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from .errors import DecodeError, PayloadError, PayloadTooLarge
+
+if TYPE_CHECKING:
+    from .event import Json
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+_SPELLED = (UUID, date, time, timedelta)  # datetime is a date
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class _UnfitError(Exception):
+    """A value that can't be JSON, with the path that led to it, innermost step first."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.steps: list[str] = []
+
+    @property
+    def path(self) -> str:
+        return "$" + "".join(reversed(self.steps))
+
+
+def encode(payload: object, *, max_bytes: int, max_depth: int, field: str = "payload") -> str:
+    """The payload as JSON text, a snapshot of now. Raises :class:`PayloadError`."""
+    try:
+        plain: Any = payload if type(payload) in _PLAIN else _plain(payload, max_depth)
+    except _UnfitError as unfit:
+        raise PayloadError(unfit.message, path=unfit.path, field=field) from unfit.__cause__
+    except Exception as error:  # a mapping of the user's own, changed or failing while it is read
+        raise PayloadError(f"reading it failed: {type(error).__name__}", field=field) from error
+    try:
+        raw = _encode(plain)
+    except ValueError as error:  # lone surrogates (UnicodeEncodeError) and endless integers
+        raise _located(plain, field, str(error)) from None
+    # The escape may also be the six characters themselves, in a text about JSON: look closer.
+    if b"\\u0000" in raw and _find(plain, _has_nul) is not None:
+        raise _located(plain, field, "")
+    if len(raw) > max_bytes:
+        raise PayloadTooLarge(len(raw), max_bytes, field=field)
+    return raw.decode()
+
+
+def encode_plain(value: Json) -> str:
+    """JSON of what is known to be plain and checked."""
+    return _encode(value).decode()
+
+
+def decode(text: str | bytes) -> Any:
+    """Stored JSON to plain Python. Raises :class:`DecodeError`, for this one payload alone."""
+    try:
+        return _decode(text)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"the stored payload can't be read: {error}") from error
+
+
+def _plain(value: object, room: int) -> Json:
+    """Rebuild *value* from dict, list, str, int, float, bool and None, or raise with the path."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value  # type: ignore[return-value]  # one of the four, by the line above
+    if kind is float:
+        return _finite(value)  # type: ignore[arg-type]  # a float, by the line above
+    if kind is dict:
+        return _plain_mapping(value, room)  # type: ignore[arg-type]  # a dict, as above
+    if kind is list or kind is tuple:
+        return _plain_sequence(value, room)  # type: ignore[arg-type]  # a sequence, as above
+    return _plain_object(value, room)
+
+
+def _plain_mapping(mapping: Mapping[object, object], room: int) -> Json:
+    if room < 1:
+        raise _UnfitError("nested too deeply, or within itself")
+    plain: dict[str, Json] = {}
+    name: object = ""
+    try:
+        for name, item in mapping.items():
+            key = name if type(name) is str else _text_key(name)
+            plain[key] = item if type(item) in _PLAIN else _plain(item, room - 1)  # type: ignore[assignment]  # plain, by the test
+    except _UnfitError as unfit:
+        unfit.steps.append(f".{name}" if isinstance(name, str) else f"[{name!r:.40}]")
+        raise
+    return plain
+
+
+def _plain_sequence(sequence: list[object] | tuple[object, ...], room: int) -> Json:
+    if room < 1:
+        raise _UnfitError("nested too deeply, or within itself")
+    plain: list[Json] = []
+    try:
+        for item in sequence:
+            plain.append(item if type(item) in _PLAIN else _plain(item, room - 1))  # type: ignore[arg-type]  # noqa: PERF401 - its length is the index of the one that fails
+    except _UnfitError as unfit:
+        unfit.steps.append(f"[{len(plain)}]")
+        raise
+    return plain
+
+
+def _plain_object(value: object, room: int) -> Json:
+    kind = type(value)
+    if isinstance(value, Enum):
+        return _plain(value.value, room)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _finite(float(value))
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise _UnfitError(f"{value} is not a number JSON knows")
+        return str(value)
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        raise _UnfitError("a datetime without time zone: make it aware")
+    if isinstance(value, _SPELLED):
+        text: str = msgspec.to_builtins(value)
+        return text
+    if hasattr(kind, "__mapper__"):
+        raise _UnfitError(
+            f"{kind.__qualname__} is a mapped entity: put the values you need into the payload"
+        )
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, room)
+    if isinstance(value, (list, tuple)):
+        return _plain_sequence(value, room)
+    return _plain_mapping(_fields_of(value), room)
+
+
+def _fields_of(value: object) -> Mapping[object, object]:
+    """The fields of a dataclass, attrs, msgspec or pydantic object, by name."""
+    kind = type(value)
+    names: Any
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    elif dataclasses.is_dataclass(kind):
+        names = ((each.name, each.name) for each in dataclasses.fields(kind))
+    elif (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
+        names = ((each.name, each.name) for each in attributes)
+    else:
+        dump: Callable[..., Mapping[object, object]] | None = getattr(value, "model_dump", None)
+        if dump is None or isinstance(value, type):
+            raise _UnfitError(f"{kind.__qualname__} is not JSON{_HINTS.get(kind, '')}")
+        return _read(lambda: dump(by_alias=True, round_trip=True))
+    return _read(lambda: {written: getattr(value, name) for written, name in names})
+
+
+def _read(fields: Callable[[], Mapping[object, object]]) -> Mapping[object, object]:
+    # A property, a validator or a lazy attribute is the user's code: its failure is the payload's.
+    try:
+        return fields()
+    except Exception as error:
+        raise _UnfitError(f"reading it failed: {type(error).__name__}") from error
+
+
+_HINTS: dict[type, str] = {
+    set: ": it has no order, use a sorted list",
+    frozenset: ": it has no order, use a sorted list",
+    bytes: ": encode it as text, for example base64",
+    bytearray: ": encode it as text, for example base64",
+}
+
+
+def _finite(number: float) -> float:
+    if not isfinite(number):
+        raise _UnfitError(f"{number} is not a number JSON knows")
+    return number
+
+
+def _text_key(name: object) -> str:
+    if isinstance(name, Enum):
+        name = name.value
+    if not isinstance(name, str):
+        # Turned into text, 1 and "1" would become one key and a value would vanish.
+        raise _UnfitError(f"a key must be text, not {type(name).__name__}")
+    return str.__str__(name)
+
+
+def _located(plain: Json, field: str, otherwise: str) -> PayloadError:
+    for refused, why in (
+        (_has_nul, "the character U+0000, which PostgreSQL can't store"),
+        (_has_surrogate, "a lone surrogate, which is not a character"),
+        (_is_endless, "an integer of more than 4,300 digits"),
+    ):
+        path = _find(plain, refused)
+        if path is not None:
+            return PayloadError(why, path=path, field=field)
+    return PayloadError(otherwise, field=field)
+
+
+def _find(plain: Json, refused: Callable[[object], bool], path: str = "$") -> str | None:
+    """The path of the first value (or key) that is refused. Off the hot path."""
+    if isinstance(plain, dict):
+        for name, item in plain.items():
+            step = f"{path}.{ascii(name)[1:-1]}"
+            found = step if refused(name) else _find(item, refused, step)
+            if found is not None:
+                return found
+        return None
+    if isinstance(plain, list):
+        for index, item in enumerate(plain):
+            found = _find(item, refused, f"{path}[{index}]")
+            if found is not None:
+                return found
+        return None
+    return path if refused(plain) else None
+
+
+def _has_nul(value: object) -> bool:
+    return isinstance(value, str) and "\x00" in value
+
+
+def _has_surrogate(value: object) -> bool:
+    return isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def _is_endless(value: object) -> bool:
+    return isinstance(value, int) and value.bit_length() > 14_280  # 4,300 decimal digits

@@ -1,0 +1,47 @@
+"""``python -m sa_outbox.embedded``: a PostgreSQL until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sa_outbox.errors import EmbeddedError
+
+from .server import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m sa_outbox.embedded",
+        description="Run a PostgreSQL until Ctrl-C or SIGTERM and print its address.",
+    )
+    parser.add_argument("--data", type=Path, help="folder to keep; default: a temporary one")
+    parser.add_argument("--port", type=int, help="default: a free one")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with EmbeddedPostgres(data=options.data, port=options.port) as server:
+            sys.stdout.write(server.url() + "\n")
+            sys.stdout.flush()
+            server.wait()
+    except KeyboardInterrupt:
+        return 0
+    except EmbeddedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stderr.write("the server ended by itself\n")
+    return 1
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

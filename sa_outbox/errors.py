@@ -1,0 +1,202 @@
+"""Every error this package raises on purpose.
+
+::
+
+    OutboxError
+    ├── ConfigError                 a setting, a name or an installation is wrong      (ValueError)
+    ├── InvalidEvent                an argument of add_event can't be stored           (ValueError)
+    │   ├── WrongArgument           it has the wrong Python type                       (TypeError)
+    │   ├── UnknownEventType        an object whose class is not registered
+    │   └── PayloadError            the payload is not JSON that PostgreSQL can store
+    │       └── PayloadTooLarge     it is JSON, and more of it than the limit
+    ├── DecodeError                 a stored payload does not fit its event type
+    ├── PendingTooLarge             too many bytes wait in one session: flush in between
+    ├── NotInstalled                the session has no hooks: the event would be lost
+    ├── TransactionEnded            the session's transaction can't take events any more
+    ├── NotAtomic                   the event would not share the fate of its data
+    ├── PayloadNotKnown             a deferred value was asked for before the flush
+    ├── SchemaError                 the tables are missing, old, new or altered
+    ├── EmbeddedError               the embedded PostgreSQL can't be had or started
+    └── steering, raised BY handlers
+        ├── RetryLater              another attempt, after a delay
+        └── Reject                  no further attempt: a dead letter
+
+Each class has a ``code``; ``docs/errors.md`` has an entry for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+
+class OutboxError(Exception):
+    """The root of all errors of sa_outbox."""
+
+    code: ClassVar[str] = "outbox"
+
+
+class ConfigError(OutboxError, ValueError):
+    """A setting, a name or the place hooks are installed on is wrong.
+
+    Raised while the program is put together, before any event is touched.
+    """
+
+    code = "config"
+
+
+class InvalidEvent(OutboxError, ValueError):
+    """An argument of ``add_event`` can't be stored.
+
+    Raised in the caller's frame, before anything is written: the event was not added, the
+    transaction and every event added before are untouched.
+    """
+
+    code = "invalid-event"
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+        """The argument at fault: ``event_type``, ``key``, ``run_at``, ..."""
+
+
+class WrongArgument(InvalidEvent, TypeError):
+    """An argument of ``add_event`` has the wrong Python type. See :class:`InvalidEvent`."""
+
+    code = "wrong-argument"
+
+
+class UnknownEventType(InvalidEvent, TypeError):
+    """An object was added whose class has no event type.
+
+    Decorate the class with ``@event_type("order.placed")``, or pass a name and a payload.
+    """
+
+    code = "unknown-event-type"
+
+
+class PayloadError(InvalidEvent):
+    """A payload (or a header) is not JSON that PostgreSQL can store.
+
+    For a plain payload, raised by ``add_event``: nothing was added. For a callable, raised by the
+    flush or commit that evaluates it: nothing of that flush was written, see docs/errors.md.
+    """
+
+    code = "payload"
+
+    def __init__(self, message: str, *, path: str = "$", field: str = "payload") -> None:
+        super().__init__(f"{field} at {path}: {message}", field=field)
+        self.path = path
+        """Where in the payload, as in ``$.items[3].price``."""
+
+
+class PayloadTooLarge(PayloadError):
+    """A payload has more bytes than ``max_payload_bytes``.
+
+    Store the large thing elsewhere and put its address into the event, or raise the limit.
+    """
+
+    code = "payload-too-large"
+
+    def __init__(self, size: int, limit: int, *, field: str = "payload") -> None:
+        super().__init__(f"{size:,} bytes, the limit is {limit:,}", field=field)
+        self.size = size
+        self.limit = limit
+
+
+class DecodeError(OutboxError):
+    """A stored payload does not fit its event type.
+
+    The event itself is intact in the log. Register an upcaster for its version, or mend the class.
+    """
+
+    code = "decode"
+
+
+class PendingTooLarge(OutboxError):
+    """More bytes of events wait in one session than ``max_pending_bytes``.
+
+    The event was not added; those that wait are untouched. Call ``flush()`` from time to time
+    while adding very many events in one transaction.
+    """
+
+    code = "pending-too-large"
+
+
+class NotInstalled(OutboxError):
+    """The session has no hooks of this outbox: an event added to it would never be written.
+
+    Make the session with ``outbox.sessionmaker(...)``, or call ``outbox.install(...)`` once for
+    the existing factory.
+    """
+
+    code = "not-installed"
+
+
+class TransactionEnded(OutboxError):
+    """The session's transaction is committed, prepared or rolled back: it can't take events.
+
+    The event was not added. After a failed flush, call ``rollback()`` first, as for any work.
+    """
+
+    code = "transaction-ended"
+
+
+class NotAtomic(OutboxError):
+    """The event would not share the fate of the data it speaks of; it was not written.
+
+    Either the connection is in AUTOCOMMIT, or the same flush wrote data to another database.
+    """
+
+    code = "not-atomic"
+
+
+class PayloadNotKnown(OutboxError):
+    """A payload or key given as a callable was read before the flush evaluated it."""
+
+    code = "payload-not-known"
+
+
+class SchemaError(OutboxError):
+    """The tables of the outbox are missing, older, newer or altered.
+
+    When a flush raises it, its transaction is rolled back as for any failed statement. The
+    message ends with the command that mends it.
+    """
+
+    code = "schema"
+
+    def __init__(self, message: str, *, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+        """What is wrong, one sentence each."""
+
+
+class EmbeddedError(OutboxError):
+    """The embedded PostgreSQL could not be found, made or started."""
+
+    code = "embedded"
+
+
+class RetryLater(OutboxError):
+    """Raised by a handler: attempt this delivery again, after *delay* if one is given."""
+
+    code = "retry-later"
+
+    def __init__(self, reason: str = "", *, delay: timedelta | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.delay = delay
+
+
+class Reject(OutboxError):
+    """Raised by a handler: do not attempt this delivery again; keep it as a dead letter."""
+
+    code = "reject"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,181 @@
+"""The event: a fact, written once, in the transaction that made it true."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
+
+from .errors import PayloadNotKnown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+P_co = TypeVar("P_co", covariant=True)
+
+Scalar: TypeAlias = (
+    str | float | bool | UUID | date | time_of_day | timedelta | Decimal | Enum | None
+)
+Json: TypeAlias = "Scalar | Sequence[Json] | Mapping[str, Json]"
+"""What an untyped payload may be. Registered classes are written as objects."""
+
+Deferred: TypeAlias = Callable[[], P_co]
+"""A value that is known only after the flush, such as a primary key the database gives."""
+
+
+class EventOptions(TypedDict, total=False):
+    """The keyword arguments that every way of adding an event takes."""
+
+    key: str | Deferred[str | None] | None
+    tenant: str | None
+    headers: Mapping[str, str] | None
+    run_at: datetime | None
+    delay: timedelta | None
+    priority: int
+    idempotency_key: str | None
+
+
+class _NotKnown(Enum):
+    NOT_KNOWN = "not known before the flush"
+
+
+NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
+_set = object.__setattr__
+
+
+class Event(Generic[P_co]):
+    """One event. The same class on both sides: what ``add_event`` returns, what a handler gets.
+
+    It can't be changed: one event may be looked at by many listeners.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_key",
+        "_payload",
+        "created_at",
+        "duplicate_of",
+        "event_id",
+        "event_type",
+        "headers",
+        "idempotency_key",
+        "position",
+        "priority",
+        "run_at",
+        "tenant",
+    )
+
+    event_id: UUID
+    """Made by the producer (UUID version 7); the same for every listener and every attempt."""
+    event_type: str
+    tenant: str | None
+    headers: Mapping[str, str | int]
+    run_at: datetime | None
+    """Not before this time; None for an event without a schedule, or one added with ``delay``
+    (the database computes that one's time)."""
+    priority: int
+    idempotency_key: str | None
+    position: int | None
+    """The event's place in the log; None on the producer's side, where it is not known."""
+    created_at: datetime | None
+    """When it was written, by the database's clock; None on the producer's side."""
+    duplicate_of: UUID | None
+    """Known after the flush: the earlier event with the same idempotency key, because of which
+    this one was not written."""
+    _payload: P_co | _NotKnown
+    _key: str | _NotKnown | None
+
+    def __init__(
+        self,
+        event_type: str,
+        payload: P_co | _NotKnown,
+        *,
+        event_id: UUID | None = None,
+        key: str | _NotKnown | None = None,
+        tenant: str | None = None,
+        headers: Mapping[str, str | int] | None = None,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+        position: int | None = None,
+        created_at: datetime | None = None,
+    ) -> None:
+        _set(self, "event_type", event_type)
+        _set(self, "_payload", payload)
+        _set(self, "event_id", uuid7() if event_id is None else event_id)
+        _set(self, "_key", key)
+        _set(self, "tenant", tenant)
+        _set(self, "headers", {} if headers is None else headers)
+        _set(self, "run_at", run_at)
+        _set(self, "priority", priority)
+        _set(self, "idempotency_key", idempotency_key)
+        _set(self, "position", position)
+        _set(self, "created_at", created_at)
+        _set(self, "duplicate_of", None)
+
+    @property
+    def payload(self) -> P_co:
+        """On the producer's side the object that was given; what is stored is its value then."""
+        if self._payload is NOT_KNOWN:
+            raise PayloadNotKnown(
+                f"the payload of {self.event_type!r} is a callable and was not evaluated yet; "
+                "it is known after the flush"
+            )
+        return self._payload
+
+    @property
+    def key(self) -> str | None:
+        if self._key is NOT_KNOWN:
+            raise PayloadNotKnown(
+                f"the key of {self.event_type!r} is a callable and was not evaluated yet; "
+                "it is known after the flush"
+            )
+        return self._key
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an event can't be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an event can't be changed: {name}")
+
+    def __setstate__(self, state: tuple[None, dict[str, object]]) -> None:
+        # Pickle sets slots by setattr, which is closed: an entity may be pickled with the events
+        # recorded on it.
+        for name, value in state[1].items():
+            _set(self, name, value)
+
+    def __repr__(self) -> str:
+        # No payload, key or headers: a repr ends in logs, and payloads hold people's data.
+        return f"<Event {self.event_type} {self.event_id}>"
+
+
+def now_known(event: Event[object], *, payload: object, key: str | None) -> None:
+    """Fill in what was deferred. For the writer of the event, at the moment of writing."""
+    _set(event, "_payload", payload)
+    _set(event, "_key", key)
+
+
+def now_duplicate(event: Event[object], original: UUID) -> None:
+    """Say that *event* was not written, because *original* has its idempotency key."""
+    _set(event, "duplicate_of", original)
+
+
+def uuid7() -> UUID:
+    """A UUID of version 7: Unix milliseconds, 12 bits of the fraction, 62 random bits.
+
+    Its order in time keeps index pages that hold it warm. Not a secret: it tells when.
+    """
+    milliseconds, fraction = divmod(time.time_ns(), 1_000_000)
+    return UUID(
+        int=(milliseconds & 0xFFFF_FFFF_FFFF) << 80
+        | 0x7 << 76
+        | (fraction * 4096 // 1_000_000) << 64
+        | 0b10 << 62
+        | int.from_bytes(os.urandom(8)) >> 2
+    )

@@ -1,0 +1,128 @@
+"""Events recorded on an entity, before or after it belongs to a session.
+
+The invariant: an entity's row exists if and only if the events recorded on it exist. An event
+that was recorded on an object without a session waits in the object; attached, it waits in the
+session; when the object's INSERT is undone, it waits in the object again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.orm import object_session
+
+from ..errors import NotInstalled
+from ..settings import Limits
+from .install import adder_of
+from .pending import Pending, make_pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime, timedelta
+    from typing import Unpack
+
+    from sqlalchemy.engine import Connection
+    from sqlalchemy.orm import Mapper
+
+    from ..event import Deferred, Event, EventOptions, Json
+
+T = TypeVar("T")
+_SLOT = "_sa_outbox_events"
+
+
+def give_back(pending: Pending) -> None:
+    """Its entity has no row after all: keep the event with the object, for its next INSERT."""
+    pending.dropped = True
+    pending.entity.__dict__.setdefault(_SLOT, []).append(pending.again())
+
+
+def take_recorded(attributes: dict[str, Any]) -> list[Pending]:
+    """The events that wait in an object; they wait there no longer."""
+    recorded: list[Pending] = attributes.pop(_SLOT, [])
+    return recorded
+
+
+def has_recorded(attributes: dict[str, Any]) -> bool:
+    return _SLOT in attributes
+
+
+class RecordsEvents:
+    """Mixin for mapped classes: the entity itself says what happened to it.
+
+    The events are written by the flush that writes the entity, whichever session it is added to.
+    """
+
+    __outbox_limits__: ClassVar[Limits] = Limits()
+    """Limits of the payloads recorded here: an object without a session knows no outbox yet."""
+
+    @overload
+    def record_event(
+        self,
+        event: str,
+        payload: Json | Deferred[Json] = None,
+        /,
+        **options: Unpack[EventOptions],
+    ) -> Event[Json]: ...
+
+    @overload
+    def record_event(
+        self,
+        event: type[T],
+        payload: T | Deferred[T],
+        /,
+        **options: Unpack[EventOptions],
+    ) -> Event[T]: ...
+
+    @overload
+    def record_event(self, event: T, /, **options: Unpack[EventOptions]) -> Event[T]: ...
+
+    def record_event(
+        self,
+        event: object,
+        payload: object = None,
+        /,
+        *,
+        key: str | Callable[[], str | None] | None = None,
+        tenant: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+    ) -> Event[Any]:
+        """As ``session.add_event``, for the session this entity belongs to now or later."""
+        pending = make_pending(
+            event,
+            payload,
+            self.__outbox_limits__,
+            key=key,
+            tenant=tenant,
+            headers=headers,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            idempotency_key=idempotency_key,
+            entity=self,
+        )
+        session = object_session(self)
+        if session is None:
+            self.__dict__.setdefault(_SLOT, []).append(pending)
+        else:
+            adder_of(session)(session, pending)
+        return pending.event
+
+
+def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: object) -> None:
+    """Hooks empty an object's slot when it is attached. One that is full at INSERT was attached
+    to a session without hooks, and its events would be lost without a word."""
+    waiting = target.__dict__.get(_SLOT)
+    if waiting:
+        raise NotInstalled(
+            f"{type(target).__qualname__} has {len(waiting)} recorded event(s), but its session "
+            "has no outbox. Nothing was written; make the session with outbox.sessionmaker(), or "
+            "outbox.install() the factory"
+        )
+
+
+sqlalchemy_event.listen(RecordsEvents, "before_insert", _refuse_to_lose, propagate=True)

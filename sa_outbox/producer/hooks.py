@@ -1,0 +1,238 @@
+"""The eight session events that write an event exactly when its data is written.
+
+The rule: **pending events behave like** ``session.new``. Adding one begins the transaction; they
+are written by flush, commit and ``begin_nested``; they vanish with the rollback or close of their
+scope. So an event's row stands next to the row it speaks of, and whatever decides the fate of
+the one (a savepoint, a Core savepoint, somebody else's transaction) decides that of the other.
+
+``tests/postgres/test_each_hook_is_needed.py`` has, for each hook, what goes wrong without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy import inspect
+
+from ..errors import NotAtomic, TransactionEnded
+from . import internals
+from .entity import give_back, has_recorded, take_recorded
+from .pending import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.engine import Engine
+    from sqlalchemy.orm import InstanceState, Session, SessionTransaction, UOWTransaction
+
+    from ..settings import Limits
+    from .pending import Pending
+    from .write import Writer
+
+log = logging.getLogger("sa_outbox")
+
+HOOKS: Final = (
+    "after_attach",
+    "after_flush_postexec",
+    "before_commit",
+    "after_transaction_create",
+    "after_transaction_end",
+    "after_commit",
+    "pending_to_transient",
+    "persistent_to_transient",
+)
+_RAW: Final = frozenset({"after_attach", "pending_to_transient", "persistent_to_transient"})
+
+
+class Hooks:
+    """The hooks of one outbox. Its state is per session, in ``session.info``; none is global."""
+
+    def __init__(self, writer: Writer, limits: Limits, committed: Callable[[Engine], None]) -> None:
+        self._writer = writer
+        self._limits = limits
+        self._committed = committed
+        # Kept: event.contains() and event.remove() know a bound method by its identity.
+        self._functions = {name: getattr(self, name) for name in HOOKS}
+
+    def listen_on(self, cls: type[Session]) -> None:
+        """Idempotent."""
+        for name, function in self._functions.items():
+            if not sqlalchemy_event.contains(cls, name, function):
+                sqlalchemy_event.listen(cls, name, function, raw=name in _RAW)
+
+    def ledger_of(self, session: Session) -> Ledger | None:
+        ledger: Ledger | None = session.info.get(self)
+        return ledger
+
+    def add(self, session: Session, pending: Pending) -> None:
+        """Let *pending* wait in the session's current scope."""
+        # As Session.add does: without a transaction, close() and rollback() would not be heard.
+        trans = internals.autobegin(session)
+        if not internals.takes_work(trans):
+            raise TransactionEnded(
+                f"the session's transaction is {internals.state_of(trans)}, an event added now "
+                "would never be written. Nothing was added"
+            )
+        ledger = self._ledger(session)
+        ledger.check_room(pending, self._limits)
+        _enter(ledger, trans, pending)
+        if self._no_hook_comes(session, ledger):
+            self._write_now(session, ledger)
+
+    def write(self, session: Session) -> None:
+        """Write what is pending, if anything is."""
+        ledger = self.ledger_of(session)
+        if ledger is not None and ledger.pending:
+            self._writer.write_pending(session, ledger)
+
+    # The hooks, in the order in which a transaction meets them.
+
+    def after_attach(self, session: Session, state: InstanceState[Any]) -> None:
+        """An object came to the session: so do the events recorded on it.
+
+        Fires for add, cascades and for coming back, not for loads. Must not raise: the object is
+        in the session already, and would be written without its events.
+        """
+        if has_recorded(state.dict):
+            trans = internals.autobegin(session)
+            ledger = self._ledger(session)
+            for pending in take_recorded(state.dict):
+                _enter(ledger, trans, pending)
+
+    def after_flush_postexec(self, session: Session, context: UOWTransaction) -> None:
+        """The data is written: write the events.
+
+        Not ``after_flush``, where a new object has no identity yet and its lazy loads are empty.
+        """
+        ledger = self.ledger_of(session)
+        if ledger is not None:
+            if ledger.pending:
+                self._refuse_two_databases(session, context)
+                self._writer.write_pending(session, ledger)
+            ledger.flush_written = True
+
+    def before_commit(self, session: Session) -> None:
+        """Write what no flush has written; a clean session's commit does not flush at all."""
+        ledger = self._ledger(session)
+        trans = internals.preparing(session)
+        if trans is not None:
+            ledger.commits_seen.add(trans)
+        if ledger.pending:
+            self._write_now(session, ledger)
+
+    def after_transaction_create(self, session: Session, trans: SessionTransaction) -> None:
+        """A savepoint begins: what is pending belongs to the scope around it, write it there.
+
+        Otherwise a rollback to the savepoint would take the events of the outer scope along.
+        """
+        if not trans.nested or internals.is_flushing(session) or trans.parent is None:
+            return
+        ledger = self.ledger_of(session)
+        if ledger is not None and ledger.pending:
+            with internals.within(session, trans.parent):
+                self._writer.write_pending(session, ledger)
+
+    def after_commit(self, session: Session) -> None:
+        """A savepoint was released, or the transaction is durable: wake the consumers.
+
+        Must not raise, block or touch the session: an error here would leave the connection
+        checked out, and the transaction is committed anyway.
+        """
+        ledger = self.ledger_of(session)
+        if ledger is None:
+            return
+        savepoint = session.get_nested_transaction()
+        if savepoint is not None:
+            ledger.released = savepoint
+            return
+        late = [each.event.event_type for each in ledger.pending if not each.dropped]
+        if late:
+            log.error("events added too late in a commit were not written: %s", late)
+        engine, ledger.wrote_on = ledger.wrote_on, None
+        if engine is not None:
+            self._committed(engine)
+
+    def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
+        """A scope ended. Released: its events go to the scope around it. Otherwise: they go.
+
+        The only hook that fires for commit, rollback, ``close``, ``reset``, ``invalidate`` and
+        for a ROLLBACK that itself failed.
+        """
+        ledger = self.ledger_of(session)
+        if ledger is None:
+            return
+        if trans.parent is None:
+            ledger.reset()
+        elif not trans.nested:
+            ledger.flush_written = False  # a flush's own transaction
+        elif ledger.released is trans:
+            ledger.savepoint_released(trans, internals.scope_of(trans.parent))
+        else:
+            ledger.savepoint_gone(trans)
+        ledger.commits_seen.discard(trans)
+
+    def pending_to_transient(self, session: Session, state: InstanceState[Any]) -> None:
+        """A new object was expunged or rolled back: its events wait for its next ``add``."""
+        ledger = self.ledger_of(session)
+        if ledger is not None and ledger.by_entity:
+            for pending in ledger.by_entity.pop(state, ()):
+                if not pending.dropped:
+                    give_back(pending)
+
+    def persistent_to_transient(self, session: Session, state: InstanceState[Any]) -> None:
+        """A flushed new object was rolled back. ``add`` will INSERT it again: with its events."""
+        self.pending_to_transient(session, state)
+
+    def _ledger(self, session: Session) -> Ledger:
+        ledger = self.ledger_of(session)
+        if ledger is None:
+            ledger = session.info[self] = Ledger()
+        return ledger
+
+    def _no_hook_comes(self, session: Session, ledger: Ledger) -> bool:
+        """In a hook of the user's that runs after ours in a commit: nothing would write it."""
+        if not ledger.commits_seen or ledger.writing:
+            return False
+        if internals.is_flushing(session) and not ledger.flush_written:
+            return False
+        trans = internals.preparing(session)
+        while trans is not None:
+            if trans in ledger.commits_seen:
+                return True
+            trans = trans.parent
+        return False
+
+    def _write_now(self, session: Session, ledger: Ledger) -> None:
+        # A flush first only if an event waits for one. The commit flushes by itself, but one that
+        # only drops orphans fires no hook; and a flush here is seen by later before_commit hooks.
+        if not internals.is_flushing(session) and any(map(_waits_for_flush, ledger.pending)):
+            session.flush()
+        if ledger.pending:
+            self._writer.write_pending(session, ledger)
+
+    def _refuse_two_databases(self, session: Session, context: UOWTransaction) -> None:
+        """Data flushed to another database than the events' can commit without them."""
+        trans = internals.innermost(session)
+        if session.twophase or trans is None or internals.connections_of(trans) < 2:
+            return
+        home = self._writer.engine_of(session)
+        for mapper in context.mappers:
+            if session.get_bind(mapper).engine.dialect is not home.dialect:
+                raise NotAtomic(
+                    f"{mapper.class_.__qualname__} was flushed to another database than the "
+                    "events' table: one could commit without the other. Nothing of this flush is "
+                    "kept; use twophase=True, or an outbox in that database"
+                )
+
+
+def _enter(ledger: Ledger, trans: SessionTransaction, pending: Pending) -> None:
+    state = None if pending.entity is None else inspect(pending.entity)
+    ledger.add(pending, internals.scope_of(trans), state)
+
+
+def _waits_for_flush(pending: Pending) -> bool:
+    if pending.entity is not None and inspect(pending.entity).key is None:
+        return True
+    return pending.is_deferred

@@ -1,0 +1,107 @@
+"""The parts of SQLAlchemy that are not public and that the hooks can't do without.
+
+All of them are here, so that a release of SQLAlchemy which moves one breaks one module.
+``tests/postgres/test_sqlalchemy_internals.py`` has a test for each.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import SessionTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.engine import Connection
+    from sqlalchemy.orm import Session
+
+_PREPARE = SessionTransaction._prepare_impl.__name__  # noqa: SLF001 - see the module's docstring
+
+
+def autobegin(session: Session) -> SessionTransaction:
+    """Begin as ``Session.add`` does. The public ``begin()`` would make a later ``begin()`` fail."""
+    return session._autobegin_t()  # noqa: SLF001 - see the module's docstring
+
+
+def innermost(session: Session) -> SessionTransaction | None:
+    """The current transaction, a flush's own included. ``get_nested_transaction()`` does not know
+    a savepoint yet while ``after_transaction_create`` of that savepoint runs."""
+    return session._transaction  # noqa: SLF001 - see the module's docstring
+
+
+def scope_of(trans: SessionTransaction) -> SessionTransaction:
+    """The savepoint or root that decides the fate of what is done in *trans*."""
+    while not trans.nested and trans.parent is not None:
+        trans = trans.parent
+    return trans
+
+
+@contextmanager
+def within(session: Session, trans: SessionTransaction) -> Iterator[None]:
+    """Work in *trans*, though a savepoint below it was made already.
+
+    The SAVEPOINT itself is sent with the savepoint's first statement. Everything in this block,
+    lazy loads of a callable included, still runs before it.
+    """
+    current = session._transaction  # noqa: SLF001 - see the module's docstring
+    session._transaction = trans  # noqa: SLF001
+    try:
+        yield
+    finally:
+        session._transaction = current  # noqa: SLF001
+
+
+def is_flushing(session: Session) -> bool:
+    return session._flushing  # noqa: SLF001 - see the module's docstring
+
+
+@contextmanager
+def looking_like_a_flush(session: Session) -> Iterator[None]:
+    """Routers of the documented kind send to the writer what ``_flushing`` marks as a write."""
+    was = session._flushing  # noqa: SLF001 - see the module's docstring
+    session._flushing = True  # noqa: SLF001
+    try:
+        yield
+    finally:
+        session._flushing = was  # noqa: SLF001
+
+
+def takes_work(trans: SessionTransaction) -> bool:
+    """Not committed, prepared, rolled back or closed; also true while it gets its connection."""
+    return trans.is_active or state_of(trans) == "provisioning_connection"
+
+
+def state_of(trans: SessionTransaction) -> str:
+    return trans._state.name.lower()  # noqa: SLF001 - see the module's docstring
+
+
+def preparing(session: Session) -> SessionTransaction | None:
+    """The innermost transaction whose commit is going on right now, up to its COMMIT.
+
+    Asked of SQLAlchemy's own state machine and not remembered by a flag of ours: a flag would
+    still be up after a commit that a hook refused.
+    """
+    trans = session._transaction  # noqa: SLF001 - see the module's docstring
+    while trans is not None:
+        current = trans._current_fn  # noqa: SLF001
+        if current is not None and current.__name__ == _PREPARE:
+            return trans
+        trans = trans.parent
+    return None
+
+
+def connections_of(trans: SessionTransaction) -> int:
+    """How many connections the whole transaction holds."""
+    root = trans
+    while root.parent is not None:
+        root = root.parent
+    return len({id(entry[0]) for entry in root._connections.values()})  # noqa: SLF001
+
+
+def is_autocommit(connection: Connection) -> bool:
+    level = connection.get_execution_options().get("isolation_level")
+    if level is None:
+        level = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    return level == "AUTOCOMMIT"

@@ -1,0 +1,287 @@
+"""Events that wait for their write, and what is remembered of them until the transaction ends."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import (
+    check_event_type,
+    check_headers,
+    check_priority,
+    check_schedule,
+    check_text,
+)
+from ..codec import encode, encode_plain
+from ..errors import InvalidEvent, PendingTooLarge, WrongArgument
+from ..event import NOT_KNOWN, Event, now_known
+from ..event_types import event_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime, timedelta
+
+    from sqlalchemy.engine import Engine
+    from sqlalchemy.orm import InstanceState, SessionTransaction
+
+    from ..event import Deferred
+    from ..event_types import EventType
+    from ..settings import Limits
+
+_orders = itertools.count(1)
+"""The order of adding, over all sessions; ``next`` is atomic."""
+
+
+class Pending:
+    """One event that waits to be written."""
+
+    __slots__ = (
+        "_fixed",
+        "_key",
+        "_payload",
+        "dropped",
+        "entity",
+        "event",
+        "order",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        event: Event[Any],
+        fixed: str,
+        payload: str | Deferred[object],
+        key: str | Deferred[str | None] | None,
+        entity: object,
+    ) -> None:
+        self.event = event
+        self.entity = entity
+        self.order = next(_orders)
+        self.scope: SessionTransaction | None = None
+        self.dropped = False
+        self._fixed = fixed
+        self._payload = payload
+        self._key = key
+
+    @property
+    def size(self) -> int:
+        return len(self._fixed) + (len(self._payload) if isinstance(self._payload, str) else 0)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Has a value that only the flush makes known."""
+        return not isinstance(self._payload, str) or callable(self._key)
+
+    def row(self, limits: Limits) -> str:
+        """The event as a JSON object for ``insert_events``; evaluates what was deferred."""
+        payload, key = self._payload, self._key
+        if not self.is_deferred:
+            return f'{self._fixed},"payload":{payload}}}'
+        value = None
+        if callable(key):
+            key = key()
+            check_text("key", key)
+        if callable(payload):
+            value = payload()
+            payload = _encoded(value, limits)
+        else:
+            value = self.event.payload
+        now_known(self.event, payload=value, key=key)
+        quoted = "null" if key is None else encode_plain(key)
+        return f'{self._fixed},"key":{quoted},"payload":{payload}}}'
+
+    def again(self) -> Pending:
+        """The same event, for a second life of its entity in another transaction."""
+        fresh = Pending(self.event, self._fixed, self._payload, self._key, self.entity)
+        fresh.order = self.order
+        return fresh
+
+
+def make_pending(
+    event: object,
+    payload: object,
+    limits: Limits,
+    *,
+    key: str | Deferred[str | None] | None = None,
+    tenant: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    run_at: datetime | None = None,
+    delay: timedelta | None = None,
+    priority: int = 0,
+    idempotency_key: str | None = None,
+    entity: object = None,
+) -> Pending:
+    """Check everything and serialise it now; only callables are left for the flush."""
+    name, version, value, deferred = _named(event, payload)
+    if not callable(key):
+        check_text("key", key)
+    check_text("tenant", tenant)
+    check_text("idempotency_key", idempotency_key)
+    all_headers = _headers(headers, version)
+    check_schedule(run_at, delay)
+    check_priority(priority)
+    encoded = value if deferred else _encoded(value, limits)
+    made: Event[Any] = Event(
+        name,
+        NOT_KNOWN if deferred else value,
+        key=NOT_KNOWN if callable(key) else key,
+        tenant=tenant,
+        headers=all_headers,
+        run_at=run_at,
+        priority=priority,
+        idempotency_key=idempotency_key,
+    )
+    # Written by hand: uuid and type need no escaping, and most events have no more than these.
+    fixed = f'{{"event_id":"{made.event_id}","event_type":"{name}"'
+    if key is not None and not callable(key) and not deferred:
+        fixed += f',"key":{encode_plain(key)}'
+    if tenant is not None:
+        fixed += f',"tenant":{encode_plain(tenant)}'
+    if all_headers:
+        size = limits.max_header_bytes
+        fixed += f',"headers":{encode(all_headers, max_bytes=size, max_depth=2, field="headers")}'
+    if run_at is not None:
+        fixed += f',"run_at":"{run_at.isoformat()}"'
+    if delay is not None:
+        fixed += f',"delay":{delay.total_seconds()!r}'
+    if priority:
+        fixed += f',"priority":{priority}'
+    return Pending(made, fixed, encoded, key, entity)
+
+
+def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
+    """The event type's name, its version if it is registered, the payload, and is it deferred."""
+    if isinstance(event, str):
+        check_event_type(event)
+        deferred = callable(payload) and not isinstance(payload, type)
+        return event, event_types.version_of(event), payload, deferred
+    known: EventType[Any]
+    if isinstance(event, type):
+        known = event_types.of(event)
+        if type(payload) is event:
+            return known.name, known.version, payload, False
+        if not callable(payload):
+            raise _not_one_of(event, payload)
+        return known.name, known.version, _checked(event, payload), True
+    if isinstance(event, Event):
+        raise WrongArgument("this is an event that was added already", field="event_type")
+    if payload is not None:
+        raise InvalidEvent(
+            "an event object is its own payload: pass the object alone, or a name and a payload",
+            field="payload",
+        )
+    known = event_types.of(type(event))
+    return known.name, known.version, event, False
+
+
+def _checked(cls: type, make: Callable[[], object]) -> Callable[[], object]:
+    def made() -> object:
+        value = make()
+        if type(value) is not cls:
+            raise _not_one_of(cls, value)
+        return value
+
+    return made
+
+
+def _not_one_of(cls: type, value: object) -> WrongArgument:
+    return WrongArgument(
+        f"the payload of {cls.__qualname__} must be one of its objects, or a callable that makes "
+        f"one; got {type(value).__name__}",
+        field="payload",
+    )
+
+
+def _headers(headers: Mapping[str, str] | None, version: int | None) -> dict[str, str | int]:
+    merged: dict[str, str | int] = {}
+    if headers is not None:
+        check_headers(headers)
+        merged.update(headers)
+    if version is not None:
+        merged["version"] = version
+    return merged
+
+
+def _encoded(value: object, limits: Limits) -> str:
+    return encode(value, max_bytes=limits.max_payload_bytes, max_depth=limits.max_payload_depth)
+
+
+class Ledger:
+    """What one session has pending and written since its root transaction began."""
+
+    __slots__ = (
+        "by_entity",
+        "by_savepoint",
+        "commits_seen",
+        "flush_written",
+        "pending",
+        "pending_bytes",
+        "released",
+        "writing",
+        "wrote_on",
+    )
+
+    def __init__(self) -> None:
+        self.pending: list[Pending] = []
+        self.writing = False
+        self.reset()
+
+    def reset(self) -> None:
+        """A root transaction ended, in whatever way: nothing of it is remembered."""
+        self.pending.clear()
+        self.pending_bytes = 0
+        self.wrote_on: Engine | None = None
+        self.commits_seen: set[SessionTransaction] = set()
+        self.flush_written = False
+        self.released: SessionTransaction | None = None
+        self.by_entity: dict[InstanceState[Any], list[Pending]] = {}
+        self.by_savepoint: dict[SessionTransaction, list[Pending]] = {}
+
+    def check_room(self, pending: Pending, limits: Limits) -> None:
+        if self.pending_bytes + pending.size > limits.max_pending_bytes:
+            raise PendingTooLarge(
+                f"{len(self.pending):,} events with {self.pending_bytes:,} bytes wait in this "
+                f"session, the limit is {limits.max_pending_bytes:,}: flush() in between"
+            )
+
+    def add(
+        self, pending: Pending, scope: SessionTransaction, state: InstanceState[Any] | None
+    ) -> None:
+        pending.scope = scope
+        self.pending.append(pending)
+        self.pending_bytes += pending.size
+        if state is not None:
+            self.by_entity.setdefault(state, []).append(pending)
+            if scope.nested:
+                self.by_savepoint.setdefault(scope, []).append(pending)
+
+    def take(self) -> list[Pending]:
+        """All that is pending, in the order of adding; nothing is pending afterwards."""
+        taken = [each for each in self.pending if not each.dropped]
+        taken.sort(key=_order)
+        self.pending = []
+        self.pending_bytes = 0
+        return taken
+
+    def put_back(self, taken: list[Pending]) -> None:
+        self.pending[:0] = [each for each in taken if not each.dropped]
+        self.pending_bytes = sum(each.size for each in self.pending)
+
+    def savepoint_released(self, savepoint: SessionTransaction, scope: SessionTransaction) -> None:
+        """What the savepoint held belongs to the scope around it from now on."""
+        for each in self.pending:
+            if each.scope is savepoint:
+                each.scope = scope
+        held = self.by_savepoint.pop(savepoint, None)
+        if held and scope.nested:
+            self.by_savepoint.setdefault(scope, []).extend(held)
+
+    def savepoint_gone(self, savepoint: SessionTransaction) -> None:
+        """The savepoint was rolled back: its events, written or not, never were."""
+        for each in self.by_savepoint.pop(savepoint, ()):
+            each.dropped = True
+        self.put_back([each for each in self.take() if each.scope is not savepoint])
+
+
+def _order(pending: Pending) -> int:
+    return pending.order

@@ -1,0 +1,182 @@
+"""The side of an outbox that adds events: factories, ``install``, ``add``, ``flush``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
+from sqlalchemy.orm import sessionmaker
+
+from ..tables import tables
+from .hooks import Hooks
+from .install import not_installed, register_adder, session_class, sync_session
+from .notifier import notifier
+from .pending import make_pending
+from .session import AsyncOutboxSession, OutboxSession
+from .write import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime, timedelta
+    from typing import Unpack
+
+    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+    from sqlalchemy.orm import Session, scoped_session
+
+    from ..event import Deferred, Event, EventOptions, Json
+    from ..settings import Limits, Settings
+    from .install import AnySession
+    from .pending import Pending
+
+T = TypeVar("T")
+
+
+class Producer:
+    """Writes events in the transaction of the session they are added to."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.tables = tables(settings.names)
+        self._hooks = Hooks(Writer(self.tables, settings), settings.limits, self._poke)
+        self._installed: set[type[Session]] = set()
+        self._notifies = settings.notifies  # asked once: the hook after a commit must not fail
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits
+
+    def sessionmaker(
+        self, bind: Engine | Connection | None = None, **options: Any
+    ) -> sessionmaker[OutboxSession]:
+        """A ``sqlalchemy.orm.sessionmaker`` whose sessions have ``add_event``."""
+        options.setdefault("class_", OutboxSession)
+        maker: sessionmaker[OutboxSession] = sessionmaker(bind, outbox=self, **options)
+        return self.install(maker)
+
+    def async_sessionmaker(
+        self, bind: AsyncEngine | AsyncConnection | None = None, **options: Any
+    ) -> async_sessionmaker[AsyncOutboxSession]:
+        """An ``async_sessionmaker`` whose sessions have ``add_event``."""
+        options.setdefault("class_", AsyncOutboxSession)
+        maker: async_sessionmaker[AsyncOutboxSession] = async_sessionmaker(
+            bind, outbox=self, **options
+        )
+        return self.install(maker)
+
+    def install(self, target: T) -> T:
+        """Give the sessions of an existing factory or session class the hooks; return *target*.
+
+        Takes a ``sessionmaker``, an ``async_sessionmaker``, a scoped session of either, or a
+        session class (``sqlalchemy.orm.Session`` itself: every session of the process). Doing it
+        twice is doing it once. Add events with ``outbox.add(session, ...)``.
+        """
+        cls = session_class(target)
+        if not self.is_installed_on(cls):
+            self._hooks.listen_on(cls)
+            self._installed.add(cls)
+            register_adder(cls, self.add_pending)
+        return target
+
+    def is_installed_on(self, cls: type[Session]) -> bool:
+        installed = self._installed
+        return cls in installed or any(base in installed for base in cls.__mro__)
+
+    @overload
+    def add(
+        self,
+        session: AnySession,
+        event: str,
+        payload: Json | Deferred[Json] = None,
+        /,
+        **options: Unpack[EventOptions],
+    ) -> Event[Json]: ...
+
+    @overload
+    def add(
+        self,
+        session: AnySession,
+        event: type[T],
+        payload: T | Deferred[T],
+        /,
+        **options: Unpack[EventOptions],
+    ) -> Event[T]: ...
+
+    @overload
+    def add(
+        self, session: AnySession, event: T, /, **options: Unpack[EventOptions]
+    ) -> Event[T]: ...
+
+    def add(
+        self,
+        session: AnySession,
+        event: object,
+        payload: object = None,
+        /,
+        *,
+        key: str | Callable[[], str | None] | None = None,
+        tenant: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+    ) -> Event[Any]:
+        """``session.add_event`` for a session that has no such method, only the hooks."""
+        pending = make_pending(
+            event,
+            payload,
+            self.limits,
+            key=key,
+            tenant=tenant,
+            headers=headers,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            idempotency_key=idempotency_key,
+        )
+        self.add_pending(sync_session(session), pending)
+        return pending.event
+
+    @overload
+    def flush(self, session: AsyncSession | async_scoped_session[Any], /) -> Awaitable[None]: ...
+
+    @overload
+    def flush(self, session: Session | scoped_session[Any], /) -> None: ...
+
+    def flush(self, session: AnySession, /) -> Awaitable[None] | None:
+        """Flush, and write pending events also when there is no object to flush.
+
+        A plain session's own ``flush()`` does nothing when no object changed. Await it for an
+        async session.
+        """
+        if isinstance(session, async_scoped_session):
+            session = session()
+        if isinstance(session, AsyncSession):
+            return session.run_sync(self._flush)
+        self._flush(sync_session(session))
+        return None
+
+    def pending(self, session: AnySession) -> tuple[Event[Any], ...]:
+        """The events that wait for the session's next flush or commit, in their order."""
+        ledger = self._hooks.ledger_of(sync_session(session))
+        if ledger is None:
+            return ()
+        waiting = sorted(ledger.pending, key=lambda each: each.order)
+        return tuple(each.event for each in waiting if not each.dropped)
+
+    def add_pending(self, session: Session, pending: Pending) -> None:
+        if type(session) not in self._installed and not self.is_installed_on(type(session)):
+            raise not_installed(type(session))
+        self._hooks.add(session, pending)
+
+    def write_pending(self, session: Session) -> None:
+        self._hooks.write(session)
+
+    def _flush(self, session: Session) -> None:
+        session.flush()
+        self._hooks.write(session)
+
+    def _poke(self, engine: Engine) -> None:
+        if self._notifies:
+            notifier.poke(engine, self.settings.names.notify_channel)

@@ -1,0 +1,163 @@
+"""One database's connection for NOTIFY: made the engine's way, kept apart from the engine's pool.
+
+A sender takes the pool's *creator*, so whatever the user did about connecting holds for us too:
+driver, ``connect_args``, ``creator``, ``do_connect`` hooks that fetch a token. It takes nothing
+else: not a connection of the pool, which may have none left; not the pool's hooks, which speak of
+the application's connections; not the engine's, so that NOTIFY appears in nobody's query log and
+error count. What is kept is the bare driver connection, which keeps no engine alive.
+
+Time limits. An async driver is cancelled after the limit it is called with. A sync one can't be:
+its connect timeout is the user's (libpq's ``connect_timeout``), and what is sent into a void fails
+after ``SILENCE`` where the system knows TCP_USER_TIMEOUT. A server that accepts and then says
+nothing holds the calling thread. That is the notifier's, a daemon: pokes stay owed, consumers poll.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.pool import NullPool
+
+from sa_outbox.sql.notify import name_connection, notify
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from sqlalchemy import Engine, Select
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+
+APPLICATION_NAME = "sa_outbox notifier"
+SILENCE = 5.0
+"""Seconds after which bytes that nobody acknowledges mean a lost connection."""
+CLOSING = 0.5
+"""Seconds an async driver may take to say goodbye."""
+
+
+class Sender:
+    """Not thread-safe: everything but the constructor belongs to the notifier's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        url = engine.url
+        self.name = f"{url.database or 'database'} at {url.host or 'local socket'}"
+        """For the log. Not the URL: its password and its query stay out."""
+        self._password = url.password
+        self._connection: DBAPIConnection | None = None
+        self._runner: asyncio.Runner | None = None
+
+    def send(self, engine: Engine, channel: str, limit: float) -> None:
+        """Send one NOTIFY, connecting if need be, or raise what the driver raised."""
+        if self._connection is not None:
+            # A kept connection may have died of an idle timeout, a restart, an operator. That is
+            # no outage yet: a new one decides.
+            with suppress(Exception):
+                return self._call(engine, limit, lambda: self._execute(engine, notify(channel)))
+        self.close()
+        try:
+            self._call(engine, limit, lambda: self._connect_and_notify(engine, channel))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection, if there is one. Never raises; the next ``send`` connects again."""
+        connection, self._connection = self._connection, None
+        runner, self._runner = self._runner, None
+        if runner is None:
+            if connection is not None:
+                with suppress(Exception):
+                    connection.close()
+            return
+        if connection is not None:
+            try:
+                _run_in_greenlet(runner, connection.close, CLOSING)
+            except Exception:  # noqa: BLE001 - drivers disagree about what a dead connection raises
+                with suppress(Exception):
+                    connection.terminate()  # asyncpg's, without I/O
+        with suppress(Exception):
+            runner.close()
+
+    def explain(self, engine: Engine, error: Exception) -> str:
+        """Say for the log why *error* happened, without what may hold a secret.
+
+        What the network and the server say holds none. Others, a malformed DSN or a token
+        service's refusal, may quote their input: only their class is told.
+        """
+        told = (OSError, engine.dialect.loaded_dbapi.OperationalError)
+        for each in (error, error.__cause__):
+            if isinstance(each, told) or getattr(each, "sqlstate", None):
+                text = str(each).strip().partition("\n")[0]
+                if self._password:
+                    text = text.replace(str(self._password), "***")
+                return f"{type(each).__name__}: {text}" if text else type(each).__name__
+        return type(error).__name__
+
+    def _call(self, engine: Engine, limit: float, work: Callable[[], None]) -> None:
+        if not engine.dialect.is_async:
+            return work()
+        if self._runner is None:
+            self._runner = _private_runner()
+        return _run_in_greenlet(self._runner, work, limit)
+
+    def _connect_and_notify(self, engine: Engine, channel: str) -> None:
+        dialect = engine.dialect
+        creator = engine.pool._creator  # noqa: SLF001 - recreate() would bring the pool's hooks along
+        proxied = NullPool(creator, dialect=dialect).connect()
+        proxied.detach()
+        connection = self._connection = proxied.dbapi_connection
+        assert connection is not None  # noqa: S101 - for mypy: it is None only after invalidation
+        dialect.set_isolation_level(connection, "AUTOCOMMIT")
+        if not dialect.is_async:
+            _limit_silence(connection)
+        self._execute(engine, name_connection(APPLICATION_NAME))
+        self._execute(engine, notify(channel))
+
+    def _execute(self, engine: Engine, statement: Select[Any]) -> None:
+        compiled = statement.compile(dialect=engine.dialect)
+        named = compiled.construct_params()
+        order = compiled.positiontup if compiled.positional else None
+        parameters = named if order is None else tuple(named[name] for name in order)
+        assert self._connection is not None  # noqa: S101 - for mypy: both callers have connected
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(str(compiled), parameters)
+        finally:
+            cursor.close()
+
+
+def _private_runner() -> asyncio.Runner:
+    """A loop that runs only while something is sent, whatever policy is installed."""
+    import asyncio  # noqa: PLC0415 - only programs with an async engine need it
+
+    class PrivateLoop(asyncio.SelectorEventLoop):
+        async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
+            # asyncio would ask a thread, and none can be had once the interpreter has begun to
+            # exit: the last NOTIFY of a short program would be lost. This loop has nothing else
+            # to do meanwhile.
+            return socket.getaddrinfo(*args, **options)
+
+    return asyncio.Runner(loop_factory=PrivateLoop)
+
+
+def _run_in_greenlet(runner: asyncio.Runner, work: Callable[[], None], limit: float) -> None:
+    import asyncio  # noqa: PLC0415 - as above
+
+    from sqlalchemy.util import greenlet_spawn  # noqa: PLC0415 - needs the greenlet package
+
+    async def limited() -> None:
+        async with asyncio.timeout(limit):
+            await greenlet_spawn(work)
+
+    runner.run(limited())
+
+
+def _limit_silence(connection: DBAPIConnection) -> None:
+    """Let the system give up on unacknowledged bytes; its own patience is about 15 minutes."""
+    with (
+        suppress(AttributeError, OSError),  # not Linux, a Unix socket, a driver without a socket
+        socket.socket(fileno=os.dup(connection.fileno())) as ours,
+    ):
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE * 1000))

@@ -1,0 +1,265 @@
+"""Say everything that is wrong with the tables, and what mends it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.errors import SchemaError
+from sa_outbox.migrations import LATEST, OLDEST_SUPPORTED
+from sa_outbox.sql import catalog
+from sa_outbox.tables import tables
+
+from .apply import home
+from .connect import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Set
+
+    from sqlalchemy import URL, Connection
+
+    from sa_outbox.settings import Names
+    from sa_outbox.tables import Tables
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    what: str
+    """A sentence for a person."""
+
+    mend: str
+    """The command or statement that mends it, or what to do when no single one does."""
+
+    def __str__(self) -> str:
+        return f"{self.what}. To mend it: {self.mend}"
+
+
+def verify(connection: Connection, names: Names) -> None:
+    """Raise ``SchemaError`` with everything that is wrong; return if events can be written.
+
+    Reads only, and waits for nobody. A version this release does not make itself is accepted when
+    the two are known to work together: code before migration, or migration before code.
+    """
+    found = [str(problem) for problem in problems(connection, names)]
+    if found:
+        raise SchemaError("\n".join(["the outbox is not ready:", *found]), problems=found)
+
+
+def problems(connection: Connection, names: Names) -> list[Problem]:
+    """Everything that is wrong, in the order in which to mend it."""
+    return list(_Inspection(connection, names).problems())
+
+
+class _Inspection:
+    """One look at the catalog, and the conclusions drawn from it."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self.connection = connection
+        self.names = names
+        self.tables: Tables = tables(names)
+        self.session = connection.execute(catalog.this_session()).one()
+        self.schema = home(connection, names) or ""
+        self.version: int | None = None
+        ours = [table.name for table in self.tables.metadata.tables.values()]
+        rows = connection.execute(catalog.relations(self.schema, ours))
+        self.found: dict[str, Any] = {row.name: row for row in rows}
+        rights = connection.execute(catalog.schema_rights(self.schema)).first()
+        self.may_use_schema = rights is not None and rights.may_use
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self._writable()
+        if not self.found:
+            yield self._nothing_there()
+            return
+        yield from self._rights()
+        yield from self._version()
+        yield from self._whole()
+        yield from self._ids()
+
+    def _writable(self) -> Iterator[Problem]:
+        if self.session.in_recovery:
+            yield Problem(
+                "This server is a standby: events can't be written or delivered here",
+                "connect to the primary (target_session_attrs=read-write)",
+            )
+        elif self.session.read_only:
+            yield Problem(
+                "Transactions of this connection are read-only: events can't be written",
+                f"ALTER ROLE {_quoted(self.session.role)} SET default_transaction_read_only = off;"
+                " or change it for the database, or where the connection is made",
+            )
+
+    def _nothing_there(self) -> Problem:
+        where = f"schema {self.schema!r}" if self.schema else "any schema of the search_path"
+        return Problem(
+            f"There is no outbox named {self.names.table()!r} in {where} of database "
+            f"{self.session.database!r}",
+            self._migrate_command(),
+        )
+
+    def _rights(self) -> Iterator[Problem]:
+        role = self.session.role
+        if not self.may_use_schema:
+            yield Problem(
+                f"Role {role!r} may not use schema {self.schema!r}",
+                f"GRANT USAGE ON SCHEMA {_quoted(self.schema)} TO {_quoted(role)};",
+            )
+        log, meta = self.names.table(), self.names.table("meta")
+        if log in self.found and not self.found[log].may_insert:
+            yield Problem(
+                f"Role {role!r} may not insert into {log}",
+                f"GRANT INSERT ON {self._qualified(log)} TO {_quoted(role)};",
+            )
+        if meta in self.found and not self.found[meta].may_select:
+            yield Problem(
+                f"Role {role!r} may not read {meta}, which holds the version of the tables",
+                f"GRANT SELECT ON {self._qualified(meta)} TO {_quoted(role)};",
+            )
+
+    def _version(self) -> Iterator[Problem]:
+        if not self._readable("meta", {"schema_version", "compatible_since"}):
+            return
+        version = self.connection.execute(catalog.version(self.tables)).first()
+        if version is None:
+            yield Problem(
+                f"{self.names.table('meta')} has lost its one row", "restore it from a backup"
+            )
+            return
+        self.version = version.schema_version
+        if version.schema_version < OLDEST_SUPPORTED:
+            yield Problem(
+                f"The tables have version {version.schema_version}; this release needs "
+                f"{OLDEST_SUPPORTED} or {LATEST}",
+                self._migrate_command(),
+            )
+        elif version.compatible_since > LATEST:
+            # The migration says itself which older releases it leaves working.
+            yield Problem(
+                f"The tables have version {version.schema_version}, which needs a release that "
+                f"knows version {version.compatible_since}; this one knows up to {LATEST}",
+                "update the package sa_outbox",
+            )
+
+    def _whole(self) -> Iterator[Problem]:
+        """Every table there, itself and not its namesake, with every column."""
+        for table in self.tables.metadata.tables.values():
+            row = self.found.get(table.name)
+            if row is None:
+                yield Problem(
+                    f"Table {table.name} is missing",
+                    "restore it from a backup, or make it again by its statements in: "
+                    + self._ddl_command(),
+                )
+                continue
+            if self.names.schema is None and self.may_use_schema and not row.visible:
+                yield Problem(
+                    f"Another table named {table.name} comes first in the search_path",
+                    f"rename or drop that one, or name the schema of the outbox: {self.schema}",
+                )
+            if row.kind != ("p" if table is self.tables.outbox else "r"):
+                yield Problem(
+                    f"{table.name} is not the kind of table that sa_outbox makes",
+                    "restore it from a backup, or choose another prefix or schema",
+                )
+            # A column that only another version has is the version's problem, told above.
+            missing = [column.name for column in table.columns if column.name not in row.columns]
+            if missing and self.version in (None, LATEST):
+                yield Problem(
+                    f"Table {table.name} has no column {', '.join(missing)}",
+                    "restore it from a backup, or add it as in: " + self._ddl_command(),
+                )
+
+    def _ids(self) -> Iterator[Problem]:
+        """What reading without losing stands on: ids drawn one by one, in the insert itself."""
+        log = self.names.table()
+        if log not in self.found or "id" not in self.found[log].columns:
+            return
+        ids = self.connection.execute(catalog.log_identity(self.schema, log)).one()
+        last_id = 0
+        if self._readable("", {"id"}):
+            last_id = self.connection.scalar(catalog.last_id(self.tables)) or 0
+        if ids.identity != "a":
+            how = (
+                "SET GENERATED ALWAYS"
+                if ids.identity
+                else f"ADD GENERATED ALWAYS AS IDENTITY (START WITH {last_id + 1})"
+            )
+            yield Problem(
+                f"{log}.id is not GENERATED ALWAYS AS IDENTITY: an id drawn elsewhere can be "
+                "passed by before it is seen",
+                f"ALTER TABLE {self._qualified(log)} ALTER COLUMN id {how};",
+            )
+        if ids.sequence is not None:
+            yield from self._sequence(ids, last_id)
+        if self.found[log].kind == "p" and not ids.default_partition:
+            yield Problem(
+                f"{log} has no default partition: an insert fails when its partition is missing",
+                f"CREATE TABLE {self._qualified(self.names.table('rest'))} "
+                f"PARTITION OF {self._qualified(log)} DEFAULT;",
+            )
+
+    def _sequence(self, ids: Any, last_id: int) -> Iterator[Problem]:
+        sequence = f"{_quoted(ids.sequence_schema)}.{_quoted(ids.sequence)}"
+        if ids.cache != 1:
+            yield Problem(
+                f"Sequence {sequence} has CACHE {ids.cache}: ids would not be in the order of "
+                "drawing, and events be passed by",
+                f"ALTER SEQUENCE {sequence} CACHE 1; and reconnect everything that writes",
+            )
+        if ids.increment != 1 or ids.cycle:
+            yield Problem(
+                f"Sequence {sequence} does not count up by one",
+                f"ALTER SEQUENCE {sequence} INCREMENT 1 NO CYCLE;",
+            )
+        if not (ids.may_read and self.may_use_schema):
+            return
+        drawn = self.connection.scalar(catalog.last_drawn(ids.sequence_schema, ids.sequence)) or 0
+        if last_id > drawn:
+            yield Problem(
+                f"Sequence {sequence} is at {drawn}, behind event {last_id}: inserts will fail, "
+                "or be passed by",
+                f"SELECT setval('{sequence}', {last_id});",
+            )
+        if self._readable("listeners", {"name", "last_processed_id"}):
+            ahead = self.connection.execute(catalog.cursors_ahead(self.tables, drawn))
+            for name, cursor in ahead:
+                yield Problem(
+                    f"Listener {name!r} has come to {cursor}, but the last id drawn is {drawn}: "
+                    "its cursor is from another time than the log, as after a partial restore, "
+                    "and it would pass new events by",
+                    f"SELECT setval('{sequence}', {cursor}); and, to have it attempt again what "
+                    "was restored, set its last_processed_id back",
+                )
+
+    def _readable(self, suffix: str, columns: Set[str]) -> bool:
+        """Whether a SELECT works: one that fails would abort the caller's transaction."""
+        row = self.found.get(self.names.table(suffix))
+        return (
+            row is not None
+            and self.may_use_schema
+            and row.may_select
+            and columns <= set(row.columns)
+        )
+
+    def _qualified(self, name: str) -> str:
+        return f"{_quoted(self.schema)}.{_quoted(name)}"
+
+    def _migrate_command(self) -> str:
+        return migrate_command(self.names, self.connection.engine.url)
+
+    def _ddl_command(self) -> str:
+        return shlex.join(["sa-outbox", "migrate", "--sql", *self.names.options])
+
+
+def migrate_command(names: Names, url: URL | None = None) -> str:
+    """The command that makes or updates the tables. Never holds a password."""
+    known = url is not None and (url.host or url.database)
+    where = shown(url) if url is not None and known else "URL"
+    return shlex.join(["sa-outbox", "migrate", "--database-url", where, *names.options])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

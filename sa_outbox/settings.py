@@ -1,0 +1,138 @@
+"""What can be set, with its meaning, default and limits. Checked when it is made."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Literal
+
+from .errors import ConfigError
+
+MAX_IDENTIFIER_BYTES = 63
+"""PostgreSQL cuts longer names off without a word, and two of them become one."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_SUFFIX = len("_idempotency_keys_expires_at_idx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Where the tables are and what they are called."""
+
+    schema: str | None = None
+    """Schema of the tables; None: wherever the connection's ``search_path`` leads.
+
+    Give it by name when the application uses ``schema_translate_map``, which would otherwise move
+    the outbox with everything else. The schema is made by the migration if it does not exist.
+    """
+
+    prefix: str = "outbox"
+    """Name of the log, and the beginning of every other table's name."""
+
+    channel: str | None = None
+    """Channel of NOTIFY; None: ``prefix``, or ``schema_prefix`` when there is a schema.
+
+    Channels belong to the database, not to a schema: two outboxes in one database need two.
+    """
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            check_identifier("schema", self.schema)
+        check_identifier("prefix", self.prefix, longest=MAX_IDENTIFIER_BYTES - _LONGEST_SUFFIX)
+        check_identifier("channel", self.notify_channel)
+
+    @property
+    def notify_channel(self) -> str:
+        if self.channel is not None:
+            return self.channel
+        return self.prefix if self.schema is None else f"{self.schema}_{self.prefix}"
+
+    @property
+    def options(self) -> list[str]:
+        """These names as options of the ``sa-outbox`` command; those by default left out."""
+        given = [] if self.schema is None else ["--schema", self.schema]
+        return given if self.prefix == "outbox" else [*given, "--prefix", self.prefix]
+
+    def table(self, suffix: str = "") -> str:
+        """Name of a table without its schema: the log, or ``prefix_suffix``."""
+        return f"{self.prefix}_{suffix}" if suffix else self.prefix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one event, and one session, may hold."""
+
+    max_payload_bytes: int = 1_048_576
+    """Largest payload as JSON, in bytes of UTF-8. PostgreSQL's own limit is near 256 MB."""
+
+    max_payload_depth: int = 100
+    """Deepest nesting of a payload. Very deep JSON can be stored but not read again."""
+
+    max_header_bytes: int = 16_384
+    """Largest headers of one event as JSON, in bytes."""
+
+    max_pending_bytes: int = 67_108_864
+    """Most bytes of events that may wait in one session for a flush."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"{each.name} must be a positive whole number, not {value!r}")
+        if self.max_payload_bytes > 250_000_000:
+            raise ConfigError("max_payload_bytes: PostgreSQL stores at most 250,000,000 bytes")
+        if self.max_payload_depth > 500:
+            raise ConfigError("max_payload_depth: what is nested deeper than 500 can't be read")
+
+
+Notify = Literal["on", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything an ``Outbox`` can be told."""
+
+    names: Names = field(default_factory=Names)
+    limits: Limits = field(default_factory=Limits)
+    notify: Notify = "on"
+    """``"on"``: after a commit that wrote events, one NOTIFY for many commits wakes the consumers.
+    ``"off"``: no connection and no thread for it; consumers find the events by polling.
+
+    The environment variable ``SA_OUTBOX_NOTIFY=off`` switches it off whatever stands here.
+    """
+    idempotency_key_lifetime: timedelta = timedelta(days=7)
+    """How long an event with an ``idempotency_key`` keeps others with that key from being
+    written, by the database's clock."""
+
+    def __post_init__(self) -> None:
+        if self.notify not in ("on", "off"):
+            raise ConfigError(f'notify must be "on" or "off", not {self.notify!r}')
+        lifetime = self.idempotency_key_lifetime
+        if not isinstance(lifetime, timedelta) or lifetime <= timedelta(0):
+            raise ConfigError(f"idempotency_key_lifetime must be a span of time, not {lifetime!r}")
+
+    @property
+    def notifies(self) -> bool:
+        return self.notify == "on" and notify_allowed_by_environment()
+
+
+def notify_allowed_by_environment() -> bool:
+    value = os.environ.get("SA_OUTBOX_NOTIFY", "on").strip().lower()
+    if value not in ("on", "off"):
+        raise ConfigError(f'SA_OUTBOX_NOTIFY must be "on" or "off", not {value!r}')
+    return value == "on"
+
+
+def check_identifier(what: str, value: str, *, longest: int = MAX_IDENTIFIER_BYTES) -> None:
+    """Refuse a name that would need quoting tricks, be cut off, or hide a statement."""
+    if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
+        raise ConfigError(
+            f"{what} must be letters, digits and underscores, not beginning with a digit; "
+            f"got {value!r}"
+        )
+    if len(value.encode()) > longest:
+        raise ConfigError(f"{what} {value!r} is longer than {longest} bytes")
+    if value.lower().startswith("pg_"):
+        raise ConfigError(f"{what} {value!r}: names that begin with pg_ belong to PostgreSQL")

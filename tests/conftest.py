@@ -1,0 +1,73 @@
+"""What every test can ask for: a PostgreSQL, databases on it, and the way Hypothesis searches."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.server import TestServer, temporary_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import URL
+
+for _profile, _examples in (("default", 100), ("fast", 20), ("long", 2000)):
+    settings.register_profile(
+        _profile,
+        # A database or a busy machine makes single examples slow; that is no finding.
+        deadline=None,
+        max_examples=_examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+_SERVER = pytest.StashKey[TestServer]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Only a worker of pytest-xdist has workerinput: there the controller owns the server.
+    address: str | None = getattr(config, "workerinput", {}).get("server_url")
+    config.stash[_SERVER] = TestServer(address)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """In the controller of pytest-xdist, before each worker starts."""
+    node.workerinput["server_url"] = node.config.stash[_SERVER].url()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if server := config.stash.get(_SERVER, None):
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def server_url(pytestconfig: pytest.Config) -> str:
+    """A superuser's address for libpq, of the maintenance database."""
+    return pytestconfig.stash[_SERVER].url()
+
+
+@pytest.fixture(scope="session")
+def database_url(server_url: str) -> Iterator[URL]:
+    """An empty database of this worker; set the driver: ``.set(drivername=...)``."""
+    label = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    with temporary_database(server_url, label) as url:
+        yield url
+
+
+@pytest.fixture
+def new_database(server_url: str) -> Iterator[Callable[[], URL]]:
+    """Makes further empty databases, dropped after the test."""
+    with ExitStack() as databases:
+        yield lambda: databases.enter_context(temporary_database(server_url, "new"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The drivers and SQLAlchemy's asyncio do not run under trio."""
+    return "asyncio"

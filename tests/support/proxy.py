@@ -1,0 +1,69 @@
+"""A door in front of PostgreSQL that a test can shut, open again, or leave unanswered."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+
+class Proxy:
+    """Forwards a local port to *url*'s server while it is open. Begins shut: nothing listens."""
+
+    def __init__(self, url: URL) -> None:
+        self._server = (url.host or "127.0.0.1", url.port or 5432)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        self._door: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shut()
+
+    def open(self, *, silent: bool = False) -> None:
+        """Let connections in; *silent*: accept them and never say a word."""
+        self._door = socket.create_server(("127.0.0.1", self.port))
+        self._spawn(self._welcome, self._door, silent)
+
+    def shut(self) -> None:
+        """End every connection and refuse new ones."""
+        door, self._door = self._door, None
+        for each in [door, *self._sockets]:
+            if each is not None:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+        self._sockets.clear()
+        while self._threads:
+            self._threads.pop().join()
+
+    def _spawn(self, work: object, *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]  # any callable
+        self._threads.append(thread)
+        thread.start()
+
+    def _welcome(self, door: socket.socket, silent: bool) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = door.accept()
+                self._sockets.append(client)
+                if not silent:
+                    server = socket.create_connection(self._server)
+                    self._sockets.append(server)
+                    self._spawn(_copy, client, server)
+                    self._spawn(_copy, server, client)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)

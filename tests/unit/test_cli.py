@@ -1,0 +1,114 @@
+"""The command line, as far as it needs no database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from sa_outbox import __version__, migrations
+from sa_outbox.cli import main
+
+if TYPE_CHECKING:
+    from click.testing import Result
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "SA_OUTBOX_DATABASE_URL",
+        "DATABASE_URL",
+        "SA_OUTBOX_SCHEMA",
+        "SA_OUTBOX_PREFIX",
+        "ALEMBIC_CONFIG",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def test_it_tells_its_version() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"sa-outbox, version {__version__}\n"
+
+
+def test_its_help_shows_the_commands_with_examples() -> None:
+    text = run("--help").stdout
+    for word in ("migrate", "revision", "verify", "sa-outbox migrate\n", "alembic upgrade head"):
+        assert word in text
+
+
+@pytest.mark.parametrize("command", ["migrate", "verify", "revision"])
+def test_every_command_has_help(command: str) -> None:
+    for word in ("--help", "-h"):
+        result = run(command, word)
+        assert result.exit_code == 0
+        assert "SA_OUTBOX_SCHEMA" in result.stdout
+
+
+def test_the_help_says_where_a_password_belongs() -> None:
+    assert "environment" in run("migrate", "--help").stdout
+
+
+@pytest.mark.parametrize("command", ["migrate", "verify"])
+def test_without_a_database_it_says_how_to_name_one(command: str) -> None:
+    result = run(command)
+    assert result.exit_code == 2
+    assert "Set SA_OUTBOX_DATABASE_URL" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--schema", 'x"; DROP TABLE y; --'],
+        ["--prefix", "a b"],
+        ["--prefix", "p" * 40],
+        ["--to", str(migrations.LATEST + 1)],
+        ["--to", "-1"],
+        ["--nonsense"],
+    ],
+)
+def test_wrong_usage_is_exit_code_two(words: list[str]) -> None:
+    for more in (["--sql"], ["--database-url", "postgresql://u@h/d"]):
+        result = run("migrate", *more, *words)
+        assert result.exit_code == 2
+        assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense-geheim", "mysql://u:geheim@h/d", "postgresql://u:geheim@h:x/d"]
+)
+@pytest.mark.parametrize("command", ["migrate", "verify"])
+def test_a_wrong_address_is_refused_without_repeating_it(command: str, address: str) -> None:
+    result = run(command, "--database-url", address)
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert "geheim" not in result.output
+
+
+def test_sql_is_printed_as_one_transaction() -> None:
+    result = run("migrate", "--sql", "--schema", "events", "--prefix", "ob")
+
+    statements = migrations.statements(since=0, to=1, schema="events", prefix="ob")
+    assert result.exit_code == 0
+    assert result.stdout == "".join(f"{each};\n\n" for each in ("BEGIN", *statements, "COMMIT"))
+
+
+def test_revision_without_a_configuration_says_so(tmp_path: Path) -> None:
+    result = run("revision", "--config", str(tmp_path / "alembic.ini"))
+    assert result.exit_code == 2
+    assert "alembic init" in result.stderr
+
+
+def test_revision_with_a_broken_configuration_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "alembic.ini"
+    config.write_text("[alembic]\nscript_location = nowhere\npath_separator = os\n")
+    result = run("revision", "--config", str(config))
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert "alembic can't read the history" in " ".join(result.stderr.split())
