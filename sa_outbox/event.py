@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
 from enum import Enum
+from random import Random
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
@@ -22,8 +23,9 @@ P_co = TypeVar("P_co", covariant=True)
 Scalar: TypeAlias = (
     str | float | bool | UUID | date | time_of_day | timedelta | Decimal | Enum | None
 )
-Json: TypeAlias = "Scalar | Sequence[Json] | Mapping[str, Json]"
-"""What an untyped payload may be. Registered classes are written as objects."""
+Json: TypeAlias = "Scalar | Sequence[object] | Mapping[str, object]"
+"""What an untyped payload may be. What is inside is checked when it is added: a type checker
+would otherwise refuse every dict of mixed values that is not written in place."""
 
 Deferred: TypeAlias = Callable[[], P_co]
 """A value that is known only after the flush, such as a primary key the database gives."""
@@ -166,6 +168,12 @@ def now_duplicate(event: Event[object], original: UUID) -> None:
     _set(event, "duplicate_of", original)
 
 
+# Not os.urandom: a system call for each event. Not the module's own generator: programs seed that
+# one, and two processes with one seed would make the same ids.
+_random = Random()  # noqa: S311 - an id, not a secret
+os.register_at_fork(after_in_child=_random.seed)
+
+
 def uuid7() -> UUID:
     """A UUID of version 7: Unix milliseconds, 12 bits of the fraction, 62 random bits.
 
@@ -177,5 +185,5 @@ def uuid7() -> UUID:
         | 0x7 << 76
         | (fraction * 4096 // 1_000_000) << 64
         | 0b10 << 62
-        | int.from_bytes(os.urandom(8)) >> 2
+        | _random.getrandbits(62)
     )

@@ -28,23 +28,14 @@ if TYPE_CHECKING:
     from ..event import Deferred, Event, EventOptions, Json
 
 T = TypeVar("T")
-_SLOT = "_sa_outbox_events"
+SLOT = "_sa_outbox_events"
+"""Where an object keeps the events recorded on it, while it has no session."""
 
 
 def give_back(pending: Pending) -> None:
     """Its entity has no row after all: keep the event with the object, for its next INSERT."""
     pending.dropped = True
-    pending.entity.__dict__.setdefault(_SLOT, []).append(pending.again())
-
-
-def take_recorded(attributes: dict[str, Any]) -> list[Pending]:
-    """The events that wait in an object; they wait there no longer."""
-    recorded: list[Pending] = attributes.pop(_SLOT, [])
-    return recorded
-
-
-def has_recorded(attributes: dict[str, Any]) -> bool:
-    return _SLOT in attributes
+    pending.entity.__dict__.setdefault(SLOT, []).append(pending.again())
 
 
 class RecordsEvents:
@@ -107,7 +98,7 @@ class RecordsEvents:
         )
         session = object_session(self)
         if session is None:
-            self.__dict__.setdefault(_SLOT, []).append(pending)
+            self.__dict__.setdefault(SLOT, []).append(pending)
         else:
             adder_of(session)(session, pending)
         return pending.event
@@ -116,7 +107,7 @@ class RecordsEvents:
 def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: object) -> None:
     """Hooks empty an object's slot when it is attached. One that is full at INSERT was attached
     to a session without hooks, and its events would be lost without a word."""
-    waiting = target.__dict__.get(_SLOT)
+    waiting = target.__dict__.get(SLOT)
     if waiting:
         raise NotInstalled(
             f"{type(target).__qualname__} has {len(waiting)} recorded event(s), but its session "

@@ -10,6 +10,7 @@ the one (a savepoint, a Core savepoint, somebody else's transaction) decides tha
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from sqlalchemy import inspect
 
 from ..errors import NotAtomic, TransactionEnded
 from . import internals
-from .entity import give_back, has_recorded, take_recorded
+from .entity import SLOT, give_back
 from .pending import Ledger
 
 if TYPE_CHECKING:
@@ -46,13 +47,24 @@ HOOKS: Final = (
 _RAW: Final = frozenset({"after_attach", "pending_to_transient", "persistent_to_transient"})
 
 
+_numbers = itertools.count(1)
+
+
 class Hooks:
-    """The hooks of one outbox. Its state is per session, in ``session.info``; none is global."""
+    """The hooks of one outbox. Their state is per session, none is global.
+
+    They run in every transaction, with events or without, so each begins with the one look that
+    tells whether there is anything to do. A ledger is an attribute of its session and not in
+    ``session.info``, which would have to be made first.
+    """
 
     def __init__(self, writer: Writer, limits: Limits, committed: Callable[[Engine], None]) -> None:
         self._writer = writer
         self._limits = limits
         self._committed = committed
+        number = next(_numbers)
+        self._ledger_name = f"_sa_outbox_ledger_{number}"
+        self._written_name = f"_sa_outbox_written_{number}"
         # Kept: event.contains() and event.remove() know a bound method by its identity.
         self._functions = {name: getattr(self, name) for name in HOOKS}
 
@@ -63,8 +75,7 @@ class Hooks:
                 sqlalchemy_event.listen(cls, name, function, raw=name in _RAW)
 
     def ledger_of(self, session: Session) -> Ledger | None:
-        ledger: Ledger | None = session.info.get(self)
-        return ledger
+        return session.__dict__.get(self._ledger_name)
 
     def add(self, session: Session, pending: Pending) -> None:
         """Let *pending* wait in the session's current scope."""
@@ -95,10 +106,10 @@ class Hooks:
         Fires for add, cascades and for coming back, not for loads. Must not raise: the object is
         in the session already, and would be written without its events.
         """
-        if has_recorded(state.dict):
+        if SLOT in state.dict:
             trans = internals.autobegin(session)
             ledger = self._ledger(session)
-            for pending in take_recorded(state.dict):
+            for pending in state.dict.pop(SLOT):
                 _enter(ledger, trans, pending)
 
     def after_flush_postexec(self, session: Session, context: UOWTransaction) -> None:
@@ -106,20 +117,17 @@ class Hooks:
 
         Not ``after_flush``, where a new object has no identity yet and its lazy loads are empty.
         """
-        ledger = self.ledger_of(session)
-        if ledger is not None:
-            if ledger.pending:
-                self._refuse_two_databases(session, context)
-                self._writer.write_pending(session, ledger)
-            ledger.flush_written = True
+        ledger = session.__dict__.get(self._ledger_name)
+        if ledger is not None and ledger.pending:
+            self._refuse_two_databases(session, context)
+            self._writer.write_pending(session, ledger)
+        # Of the flush's own transaction, which ends with the flush.
+        setattr(internals.innermost(session), self._written_name, True)
 
     def before_commit(self, session: Session) -> None:
         """Write what no flush has written; a clean session's commit does not flush at all."""
-        ledger = self._ledger(session)
-        trans = internals.preparing(session)
-        if trans is not None:
-            ledger.commits_seen.add(trans)
-        if ledger.pending:
+        ledger = session.__dict__.get(self._ledger_name)
+        if ledger is not None and ledger.pending:
             self._write_now(session, ledger)
 
     def after_transaction_create(self, session: Session, trans: SessionTransaction) -> None:
@@ -140,7 +148,7 @@ class Hooks:
         Must not raise, block or touch the session: an error here would leave the connection
         checked out, and the transaction is committed anyway.
         """
-        ledger = self.ledger_of(session)
+        ledger = session.__dict__.get(self._ledger_name)
         if ledger is None:
             return
         savepoint = session.get_nested_transaction()
@@ -160,18 +168,17 @@ class Hooks:
         The only hook that fires for commit, rollback, ``close``, ``reset``, ``invalidate`` and
         for a ROLLBACK that itself failed.
         """
-        ledger = self.ledger_of(session)
+        ledger = session.__dict__.get(self._ledger_name)
         if ledger is None:
             return
         if trans.parent is None:
             ledger.reset()
         elif not trans.nested:
-            ledger.flush_written = False  # a flush's own transaction
+            return  # a flush's own transaction
         elif ledger.released is trans:
             ledger.savepoint_released(trans, internals.scope_of(trans.parent))
         else:
             ledger.savepoint_gone(trans)
-        ledger.commits_seen.discard(trans)
 
     def pending_to_transient(self, session: Session, state: InstanceState[Any]) -> None:
         """A new object was expunged or rolled back: its events wait for its next ``add``."""
@@ -188,26 +195,23 @@ class Hooks:
     def _ledger(self, session: Session) -> Ledger:
         ledger = self.ledger_of(session)
         if ledger is None:
-            ledger = session.info[self] = Ledger()
+            ledger = session.__dict__[self._ledger_name] = Ledger()
         return ledger
 
     def _no_hook_comes(self, session: Session, ledger: Ledger) -> bool:
-        """In a hook of the user's that runs after ours in a commit: nothing would write it."""
-        if not ledger.commits_seen or ledger.writing:
+        """In a commit, and not before the flush that will write it: perhaps in a hook of the
+        user's that runs after ours, and then nothing else would write the event."""
+        if ledger.writing or not internals.is_committing(session):
             return False
-        if internals.is_flushing(session) and not ledger.flush_written:
-            return False
-        trans = internals.preparing(session)
-        while trans is not None:
-            if trans in ledger.commits_seen:
-                return True
-            trans = trans.parent
-        return False
+        flush_wrote = hasattr(internals.innermost(session), self._written_name)
+        return flush_wrote or not internals.is_flushing(session)
 
     def _write_now(self, session: Session, ledger: Ledger) -> None:
-        # A flush first only if an event waits for one. The commit flushes by itself, but one that
-        # only drops orphans fires no hook; and a flush here is seen by later before_commit hooks.
-        if not internals.is_flushing(session) and any(map(_waits_for_flush, ledger.pending)):
+        # The data first. Two transactions that change one row meet on it, and the second draws its
+        # event's id after the first has committed: that is what keeps the events of a key in
+        # order. The commit would flush by itself, but a flush that only drops orphans fires no
+        # hook. The price: later before_commit hooks find the session flushed.
+        if not internals.is_flushing(session):
             session.flush()
         if ledger.pending:
             self._writer.write_pending(session, ledger)
@@ -230,9 +234,3 @@ class Hooks:
 def _enter(ledger: Ledger, trans: SessionTransaction, pending: Pending) -> None:
     state = None if pending.entity is None else inspect(pending.entity)
     ledger.add(pending, internals.scope_of(trans), state)
-
-
-def _waits_for_flush(pending: Pending) -> bool:
-    if pending.entity is not None and inspect(pending.entity).key is None:
-        return True
-    return pending.is_deferred

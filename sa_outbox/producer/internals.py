@@ -14,7 +14,7 @@ from sqlalchemy.orm import SessionTransaction
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy.engine import Connection
+    from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.orm import Session
 
 _PREPARE = SessionTransaction._prepare_impl.__name__  # noqa: SLF001 - see the module's docstring
@@ -77,8 +77,8 @@ def state_of(trans: SessionTransaction) -> str:
     return trans._state.name.lower()  # noqa: SLF001 - see the module's docstring
 
 
-def preparing(session: Session) -> SessionTransaction | None:
-    """The innermost transaction whose commit is going on right now, up to its COMMIT.
+def is_committing(session: Session) -> bool:
+    """A commit or release is going on right now and has not come to its COMMIT yet.
 
     Asked of SQLAlchemy's own state machine and not remembered by a flag of ours: a flag would
     still be up after a commit that a hook refused.
@@ -87,9 +87,20 @@ def preparing(session: Session) -> SessionTransaction | None:
     while trans is not None:
         current = trans._current_fn  # noqa: SLF001
         if current is not None and current.__name__ == _PREPARE:
-            return trans
+            return True
         trans = trans.parent
-    return None
+    return False
+
+
+def connection_for(session: Session, bind: Engine | Connection) -> Connection:
+    """The connection of the current scope, as ``session.connection`` gives it.
+
+    Most often the flush before has taken it already, and asking the long way through the flush's
+    own transaction would cost as much as everything else that is done for an event.
+    """
+    trans = session._transaction  # noqa: SLF001 - see the module's docstring
+    taken = None if trans is None else scope_of(trans)._connections.get(bind)  # noqa: SLF001
+    return session.connection(bind_arguments={"bind": bind}) if taken is None else taken[0]
 
 
 def connections_of(trans: SessionTransaction) -> int:

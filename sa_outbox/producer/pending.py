@@ -212,8 +212,6 @@ class Ledger:
     __slots__ = (
         "by_entity",
         "by_savepoint",
-        "commits_seen",
-        "flush_written",
         "pending",
         "pending_bytes",
         "released",
@@ -231,8 +229,6 @@ class Ledger:
         self.pending.clear()
         self.pending_bytes = 0
         self.wrote_on: Engine | None = None
-        self.commits_seen: set[SessionTransaction] = set()
-        self.flush_written = False
         self.released: SessionTransaction | None = None
         self.by_entity: dict[InstanceState[Any], list[Pending]] = {}
         self.by_savepoint: dict[SessionTransaction, list[Pending]] = {}

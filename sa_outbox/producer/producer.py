@@ -51,7 +51,8 @@ class Producer:
     ) -> sessionmaker[OutboxSession]:
         """A ``sqlalchemy.orm.sessionmaker`` whose sessions have ``add_event``."""
         options.setdefault("class_", OutboxSession)
-        maker: sessionmaker[OutboxSession] = sessionmaker(bind, outbox=self, **options)
+        maker: sessionmaker[OutboxSession] = sessionmaker(bind, **options)
+        maker.class_.outbox = self  # of the class that the maker has made for itself
         return self.install(maker)
 
     def async_sessionmaker(
@@ -59,10 +60,10 @@ class Producer:
     ) -> async_sessionmaker[AsyncOutboxSession]:
         """An ``async_sessionmaker`` whose sessions have ``add_event``."""
         options.setdefault("class_", AsyncOutboxSession)
-        maker: async_sessionmaker[AsyncOutboxSession] = async_sessionmaker(
-            bind, outbox=self, **options
-        )
-        return self.install(maker)
+        maker: async_sessionmaker[AsyncOutboxSession] = async_sessionmaker(bind, **options)
+        self.install(maker)
+        maker.kw["sync_session_class"].outbox = self
+        return maker
 
     def install(self, target: T) -> T:
         """Give the sessions of an existing factory or session class the hooks; return *target*.
@@ -76,6 +77,8 @@ class Producer:
             self._hooks.listen_on(cls)
             self._installed.add(cls)
             register_adder(cls, self.add_pending)
+            if issubclass(cls, OutboxSession) and cls is not OutboxSession and cls.outbox is None:
+                cls.outbox = self
         return target
 
     def is_installed_on(self, cls: type[Session]) -> bool:

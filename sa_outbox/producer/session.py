@@ -131,8 +131,9 @@ class OutboxSession(_AddsEvents, Session):
             super().flush()
         else:
             super().flush(objects)
-        if self.outbox is not None and not self._autoflushing:
-            self.outbox.write_pending(self)
+        outbox = self.outbox
+        if outbox is not None and not self._autoflushing:
+            outbox.write_pending(self)
 
     def _autoflush(self) -> None:
         # Not public in SQLAlchemy. Were it to go, events would be written earlier, no less.

@@ -132,13 +132,14 @@ class Writer:
         return self._bind(session).engine
 
     def _bind(self, session: Session) -> Engine | Connection:
+        if internals.is_flushing(session):
+            return session.get_bind(clause=self._insert)
         with internals.looking_like_a_flush(session):
             return session.get_bind(clause=self._insert)
 
     def _connection(self, session: Session) -> Connection:
-        bind = self._bind(session)
         # The Connection and not session.execute: that one would autoflush.
-        connection = session.connection(bind_arguments={"bind": bind})
+        connection = internals.connection_for(session, self._bind(session))
         if internals.is_autocommit(connection):
             raise NotAtomic(
                 "the session's connection is in AUTOCOMMIT: the event would be stored though its "

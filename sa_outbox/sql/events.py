@@ -46,7 +46,7 @@ def insert_events(tables: Tables) -> Insert:
             " ORDER BY ordinal"
         )
         .bindparams(bindparam("document", type_=Text))
-        .columns(*(tables.outbox.c[name] for name in _WRITTEN))
+        .columns()  # none by name: they would only make SQLAlchemy's cache key longer
     )
     return insert(tables.outbox).from_select(_WRITTEN, source, include_defaults=False).inline()
 
@@ -73,7 +73,7 @@ def claim_idempotency_keys(tables: Tables) -> ReturningInsert[str, str, str, UUI
             " ORDER BY tenant, event_type, key"
         )
         .bindparams(bindparam("document", type_=Text), bindparam("lifetime", type_=Double))
-        .columns(*(keys.c[name] for name in columns))
+        .columns()
     )
     claim = postgresql_insert(keys).from_select(columns, source, include_defaults=False)
     now = func.clock_timestamp()

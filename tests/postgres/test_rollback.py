@@ -60,9 +60,9 @@ def test_add_begins_the_transaction_as_session_add_does(setup: Setup) -> None:
 
 
 def test_add_waits_for_begin_where_sessions_do_not_begin_by_themselves(setup: Setup) -> None:
-    with setup.make(setup.engine, autobegin=False) as session:
+    with setup.maker(autobegin=False) as session:
         with pytest.raises(exc.InvalidRequestError):
-            setup.outbox.add(session, "too early")
+            setup.outbox.add(session, "too_early")
         with session.begin():
             setup.outbox.add(session, "x")
 
@@ -142,7 +142,7 @@ def test_an_event_that_finds_no_room_leaves_those_that_wait_untouched(setup: Set
     with outbox.sessionmaker(setup.engine)() as session:
         waiting = session.add_event("fits", "x" * 300)
         with pytest.raises(PendingTooLarge):
-            session.add_event("does not", "x" * 300)
+            session.add_event("does_not", "x" * 300)
 
         assert outbox.pending(session) == (waiting,)
         session.commit()
@@ -179,7 +179,7 @@ def test_expunged_entities_make_room(setup: Setup) -> None:
     outbox = CountingOutbox(limits=Limits(max_pending_bytes=500))
     with outbox.install(sessionmaker(setup.engine))() as session:
         order = Order(name="x")
-        order.record_event("follows its entity", "x" * 300)
+        order.record_event("follows_its_entity", "x" * 300)
         session.add(order)
         session.expunge(order)
 

@@ -20,7 +20,7 @@ def sent(engine: Engine) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def statement(_c: Any, _cursor: Any, sql: str, *_: Any) -> None:
-        seen.append(sql.split("(")[0].strip())
+        seen.append(sql.split("(", maxsplit=1)[0].strip())
 
     def commit(_c: Any) -> None:
         seen.append("COMMIT")
@@ -269,7 +269,7 @@ def test_a_callable_may_load_from_the_database(setup: Setup) -> None:
     with setup.maker.begin() as session:
         order = Order(name="n", customer_id=1)
         session.add(order)
-        order.record_event("e", lambda: order.customer and order.customer.name)
+        order.record_event("e", lambda: order.customer.name if order.customer else None)
 
     assert setup.rows() == [("e", "c1")]
 
@@ -321,7 +321,7 @@ def test_events_next_to_bulk_and_core_statements_are_written(setup: Setup) -> No
         setup.outbox.add(session, "bulk")
         session.execute(insert(Order), [{"name": "c"}, {"name": "d"}])
         setup.outbox.add(session, "core")
-        session.connection().execute(insert(Item.__table__).values(order_id=1))
+        session.connection().execute(insert(Item).values(order_id=1))
 
     assert setup.types() == ["bulk", "core"]
 

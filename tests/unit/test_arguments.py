@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -19,7 +20,7 @@ from sa_outbox.arguments import (
     check_schedule,
     check_text,
 )
-from sa_outbox.errors import InvalidEvent, OutboxError, WrongArgument
+from sa_outbox.errors import InvalidEvent, WrongArgument
 
 
 class TestEventType:
@@ -185,7 +186,8 @@ class TestHeaders:
             check_headers({"version": "2"})
 
     @pytest.mark.parametrize(
-        "headers", ["a", 1, [("a", "b")], {"a": 1}, {1: "a"}, {"a": None}, {"a": b"b"}, {"a": ["b"]}]
+        "headers",
+        ["a", 1, [("a", "b")], {"a": 1}, {1: "a"}, {"a": None}, {"a": b"b"}, {"a": ["b"]}],
     )
     def test_anything_but_text_to_text_is_a_wrong_argument(self, headers: Any) -> None:
         with pytest.raises(WrongArgument) as caught:
@@ -201,6 +203,12 @@ class TestHeaders:
 
 class BrokenZone(tzinfo):
     def utcoffset(self, at: datetime | None) -> timedelta:
+        raise ZeroDivisionError
+
+    def dst(self, at: datetime | None) -> timedelta:
+        raise ZeroDivisionError
+
+    def tzname(self, at: datetime | None) -> str:
         raise ZeroDivisionError
 
 
@@ -283,10 +291,8 @@ class TestSchedule:
     @given(st.datetimes(timezones=st.timezones() | st.none()) | st.none(), st.timedeltas())
     def test_no_other_error_comes_out(self, run_at: datetime | None, delay: timedelta) -> None:
         for arguments in ((run_at, None), (None, delay), (run_at, delay)):
-            try:
+            with suppress(InvalidEvent):
                 check_schedule(*arguments)
-            except OutboxError as error:
-                assert isinstance(error, InvalidEvent)
 
 
 class TestPriority:

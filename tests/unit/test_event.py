@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import time
 import weakref
@@ -124,8 +125,8 @@ class TestEvent:
         assert "hunter2" not in f"{event} {event!r} {[event]}"
 
     def test_events_are_told_apart_by_identity(self) -> None:
-        event = make_event()
-        other = Event("a", 1, event_id=event.event_id)
+        event: Event[object] = make_event()
+        other: Event[object] = Event("a", 1, event_id=event.event_id)
 
         assert event != other
         assert len({event, other, event}) == 2
@@ -193,7 +194,7 @@ class TestUuid7:
 
     def test_those_made_one_after_another_mostly_sort_that_way(self) -> None:
         made = [uuid7() for _ in range(10_000)]
-        pairs = zip(made, made[1:], strict=False)
+        pairs = itertools.pairwise(made)
 
         # Within a quarter of a microsecond by chance; and the system's clock may be set back.
         assert sum(one.int >> 64 > other.int >> 64 for one, other in pairs) < 100

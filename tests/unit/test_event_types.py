@@ -140,9 +140,9 @@ class TestRegister:
     def test_a_class_has_one_name(self, types: EventTypes) -> None:
         types.register("order.placed")(Line)
 
-        with pytest.raises(ConfigError, match="is 'order.placed' already"):
+        with pytest.raises(ConfigError, match=r"is 'order\.placed' already"):
             types.register("order.changed")(Line)
-        with pytest.raises(ConfigError, match="is 'order.placed' already"):
+        with pytest.raises(ConfigError, match=r"is 'order\.placed' already"):
             types.register("order.placed", version=2)(Line)
         assert types.version_of("order.changed") is None
 

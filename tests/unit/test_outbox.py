@@ -103,7 +103,9 @@ class TestInstall:
         assert outbox.install(target) is target
         assert outbox.install(target) is target
 
-    @pytest.mark.parametrize("target", [None, 1, "Session", object(), int, Session(), sessionmaker()()])
+    @pytest.mark.parametrize(
+        "target", [None, 1, "Session", object(), int, Session(), sessionmaker()()]
+    )
     def test_what_is_no_factory_is_refused(self, target: object) -> None:
         with pytest.raises(ConfigError, match="install"):
             Outbox().install(target)

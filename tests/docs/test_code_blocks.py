@@ -1,0 +1,132 @@
+"""The documentation is run: what a page shows works, in the order in which it is read.
+
+The ``python`` blocks of one page are one program. It runs with warnings as errors and has one thing
+from us: ``DATABASE_URL``, the address of an empty database. What a reader need not see (imports, a
+fixture, a further assert) stands in a comment that begins with ``hidden:`` and is part of the
+program. Other blocks are not run; commands of ours in ``console`` blocks must exist.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from sqlalchemy import URL
+
+from sa_outbox.cli import main as command_line
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# The page's own name for the file, and its text unchanged in length: a traceback names the line of
+# the page and shows it.
+RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv.pop(), 'exec'))"
+OPENING = re.compile(r"(?P<indent>[ >]*)(?P<fence>`{3,}|~{3,})(?P<language>\w*)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, or a hidden one; *first* is the line after its opening, counted from 0."""
+
+    language: str
+    first: int
+    lines: tuple[str, ...]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    lines = page.read_text().splitlines()
+    number = 0
+    while number < len(lines):
+        opening = OPENING.match(lines[number])
+        hidden = lines[number] == "<!-- hidden:"
+        number += 1
+        if opening is None and not hidden:
+            continue
+        ending = "-->" if opening is None else opening["indent"] + opening["fence"]
+        first = number
+        while lines[number] != ending:
+            number += 1
+        language = "python" if opening is None else opening["language"]
+        indented = opening is not None and opening["indent"] != ""
+        assert not (indented and language == "python"), f"{page}:{first}: would not be run"
+        yield Block(language, first, tuple(lines[first:number]))
+        number += 1
+
+
+def program(page: Path) -> str:
+    """The page with everything blanked out that is not Python."""
+    lines = [""] * len(page.read_text().splitlines())
+    for block in blocks(page):
+        if block.language == "python":
+            lines[block.first : block.first + len(block.lines)] = block.lines
+    return "\n".join(lines)
+
+
+def commands(page: Path) -> Iterator[str]:
+    for block in blocks(page):
+        if block.language == "console":
+            for line in block.lines:
+                if line.startswith("$ "):
+                    yield from (each.strip() for each in re.split(r"[>|;&]+", line[2:]))
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
+def test_code_of_the_page_runs(page: Path, new_database: Callable[[], URL], tmp_path: Path) -> None:
+    url = new_database().render_as_string(hide_password=False)
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, str(page)],
+        input=program(page),
+        env={**os.environ, "DATABASE_URL": url},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert answer.returncode == 0, answer.stderr
+    # A warning raised where nothing can catch it is printed and changes no exit code.
+    assert "Exception ignored" not in answer.stderr, answer.stderr
+    assert "Warning" not in answer.stderr, answer.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_on_the_page_exist(page: Path) -> None:
+    for command in commands(page):
+        match shlex.split(command):
+            case ["sa-outbox", *words] | ["python", "-m", "sa_outbox", *words]:
+                check_command_line(words)
+            case ["python", "-m", module, *words] if module.startswith("sa_outbox"):
+                check_options(module, words)
+            case ["make", target]:
+                assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def check_command_line(words: list[str]) -> None:
+    context = click.Context(command_line, info_name="sa-outbox")
+    try:
+        if words and words[0] in command_line.commands:
+            command_line.commands[words[0]].make_context(words[0], words[1:], parent=context)
+        else:
+            command_line.make_context("sa-outbox", words)
+    except click.exceptions.Exit as done:
+        assert done.exit_code == 0  # --help and --version
+
+
+def check_options(module: str, words: list[str]) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True
+    )
+    for word in words:
+        assert not word.startswith("-") or word in answer.stdout

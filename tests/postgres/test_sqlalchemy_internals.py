@@ -1,0 +1,290 @@
+"""What is not public in SQLAlchemy and we rely on: that it is there, and means what we think."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, event, exc, select, text
+from sqlalchemy.orm import Session, SessionTransaction
+
+from sa_outbox import OutboxSession
+from sa_outbox.producer import internals
+from tests.postgres.conftest import CountingOutbox
+from tests.support.shop import Order
+
+
+def test_autobegin_begins_as_add_does_and_returns_the_current_transaction(engine: Engine) -> None:
+    with Session(engine) as session:
+        begun = internals.autobegin(session)
+
+        assert session.get_transaction() is begun
+        assert internals.autobegin(session) is begun
+        assert internals.autobegin(session) is not session.begin_nested()
+
+
+def test_autobegin_respects_sessions_that_do_not_begin_by_themselves(engine: Engine) -> None:
+    with Session(engine, autobegin=False) as session, pytest.raises(exc.InvalidRequestError):
+        internals.autobegin(session)
+
+
+def test_innermost_knows_a_savepoint_before_get_nested_transaction_does(engine: Engine) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    class Own(Session):
+        pass
+
+    @event.listens_for(Own, "after_transaction_create")
+    def created(session: Session, trans: SessionTransaction) -> None:
+        if trans.nested:
+            inner = internals.innermost(session) is trans
+            seen.append((inner, session.get_nested_transaction() is trans))
+
+    with Own(engine) as session:
+        assert internals.innermost(session) is None
+        session.begin_nested()
+
+    assert seen == [(True, False)]
+
+
+def test_scope_of_a_flush_is_the_transaction_around_it(engine: Engine) -> None:
+    scopes: list[object] = []
+
+    class Own(Session):
+        pass
+
+    @event.listens_for(Own, "after_flush")
+    def flushed(session: Session, _context: object) -> None:
+        inner = internals.innermost(session)
+        assert inner is not None
+        assert not inner.nested
+        assert inner.parent is not None
+        scopes.append(internals.scope_of(inner))
+
+    with Own(engine) as session:
+        session.add(Order(name="a"))
+        session.flush()
+        root = session.get_transaction()
+        savepoint = session.begin_nested()
+        session.add(Order(name="b"))
+        session.flush()
+
+    assert scopes == [root, savepoint]
+
+
+def test_work_within_the_parent_is_sent_before_the_savepoint(engine: Engine) -> None:
+    sent: list[str] = []
+
+    def statement(_c: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        sent.append(sql.split(" sa_", maxsplit=1)[0])
+
+    event.listen(engine, "before_cursor_execute", statement)
+    try:
+        with Session(engine) as session:
+            root = internals.autobegin(session)
+            nested = session.begin_nested()
+            with internals.within(session, root):
+                session.execute(text("SELECT 1"))
+            assert internals.innermost(session) is nested
+            session.execute(text("SELECT 2"))
+            nested.commit()
+    finally:
+        event.remove(engine, "before_cursor_execute", statement)
+
+    assert sent == ["SELECT 1", "SAVEPOINT", "SELECT 2", "RELEASE SAVEPOINT"]
+
+
+def test_is_flushing_is_true_in_a_flush_only(engine: Engine) -> None:
+    seen: list[bool] = []
+
+    class Own(Session):
+        pass
+
+    for name in ("before_flush", "after_flush_postexec", "before_commit"):
+        event.listen(Own, name, lambda session, *_: seen.append(internals.is_flushing(session)))
+    with Own(engine) as session:
+        session.add(Order(name="a"))
+        session.flush()
+        session.commit()
+
+    assert seen == [True, True, False]
+
+
+def test_looking_like_a_flush_is_what_get_bind_sees_and_ends(engine: Engine) -> None:
+    with Session(engine) as session:
+        with internals.looking_like_a_flush(session):
+            assert internals.is_flushing(session)
+        assert not internals.is_flushing(session)
+        with pytest.raises(ZeroDivisionError), internals.looking_like_a_flush(session):
+            raise ZeroDivisionError
+        assert not internals.is_flushing(session)
+
+
+def test_a_transaction_takes_work_until_it_is_prepared_or_committed(engine: Engine) -> None:
+    seen: list[tuple[str, str, bool]] = []
+
+    class Own(Session):
+        pass
+
+    def note(name: str) -> None:
+        def hook(session: Session, *_: object) -> None:
+            trans = internals.innermost(session)
+            assert trans is not None
+            seen.append((name, internals.state_of(trans), internals.takes_work(trans)))
+
+        event.listen(Own, name, hook)
+
+    for name in ("after_begin", "before_commit", "after_commit"):
+        note(name)
+    with Own(engine) as session:
+        session.execute(text("SELECT 1"))
+        session.commit()
+
+    assert seen == [
+        ("after_begin", "provisioning_connection", True),
+        ("before_commit", "active", True),
+        ("after_commit", "committed", False),
+    ]
+
+
+def test_a_failed_flush_leaves_a_transaction_that_takes_no_work(engine: Engine) -> None:
+    with Session(engine) as session:
+        session.add_all([Order(name="twice"), Order(name="twice")])
+        with pytest.raises(exc.IntegrityError):
+            session.flush()
+        trans = internals.autobegin(session)
+
+        assert internals.state_of(trans) == "deactive"
+        assert not internals.takes_work(trans)
+
+
+def test_a_prepared_transaction_takes_no_work(engine: Engine) -> None:
+    with Session(engine, twophase=True) as session:
+        session.execute(text("SELECT 1"))
+        session.prepare()
+        trans = internals.autobegin(session)
+
+        assert internals.state_of(trans) == "prepared"
+        assert not internals.takes_work(trans)
+        session.rollback()
+
+
+def test_is_committing_from_before_commit_until_the_commit_is_sent(engine: Engine) -> None:
+    seen: dict[str, list[bool]] = {}
+
+    class Own(Session):
+        pass
+
+    def note(name: str) -> None:
+        def hook(session: Session, *_: object) -> None:
+            seen.setdefault(name, []).append(internals.is_committing(session))
+
+        event.listen(Own, name, hook)
+
+    for name in ("before_commit", "after_flush_postexec", "after_commit"):
+        note(name)
+    with Own(engine) as session:
+        assert not internals.is_committing(session)
+        session.add(Order(name="a"))
+        session.flush()
+        session.begin_nested().commit()
+        session.add(Order(name="b"))
+        session.commit()
+
+    assert seen == {
+        "before_commit": [True, True],
+        "after_flush_postexec": [False, True],
+        "after_commit": [False, False],
+    }
+
+
+def test_a_commit_goes_on_after_a_savepoint_inside_its_hook(engine: Engine) -> None:
+    seen: list[bool] = []
+
+    class Own(Session):
+        pass
+
+    @event.listens_for(Own, "before_commit")
+    def before_commit(session: Session) -> None:
+        if session.get_nested_transaction() is None:
+            session.begin_nested().commit()
+            seen.append(internals.is_committing(session))
+
+    with Own(engine) as session:
+        session.begin()
+        session.commit()
+
+    assert seen == [True]
+
+
+def test_is_committing_is_over_when_a_hook_refuses_the_commit(engine: Engine) -> None:
+    class Own(Session):
+        pass
+
+    @event.listens_for(Own, "before_commit")
+    def veto(_session: Session) -> None:
+        raise ZeroDivisionError
+
+    with Own(engine) as session:
+        session.begin()
+        with pytest.raises(ZeroDivisionError):
+            session.commit()
+
+        assert not internals.is_committing(session)
+
+
+def test_connections_of_counts_each_database_once(engine: Engine) -> None:
+    second = create_engine(engine.url)
+    with Session(engine) as session:
+        root = internals.autobegin(session)
+        assert internals.connections_of(root) == 0
+        session.execute(text("SELECT 1"))
+        session.execute(text("SELECT 1"))
+        assert internals.connections_of(root) == 1
+        session.connection(bind_arguments={"bind": second})
+        assert internals.connections_of(root) == 2
+        assert internals.connections_of(session.begin_nested()) == 2
+    second.dispose()
+
+
+def test_is_autocommit_asks_the_connection_and_then_its_engine(engine: Engine) -> None:
+    whole = create_engine(engine.url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as plain, whole.connect() as by_engine:
+        assert not internals.is_autocommit(plain)
+        assert internals.is_autocommit(by_engine)
+    with engine.connect() as plain, whole.connect() as by_engine:
+        plain.execution_options(isolation_level="AUTOCOMMIT")
+        by_engine.execution_options(isolation_level="SERIALIZABLE")
+        assert internals.is_autocommit(plain)
+        assert not internals.is_autocommit(by_engine)
+    whole.dispose()
+
+
+def test_bind_arguments_are_emptied_by_sqlalchemy(engine: Engine) -> None:
+    """Why each write passes a dictionary of its own."""
+    arguments = {"bind": engine}
+    with Session(engine) as session:
+        session.connection(bind_arguments=arguments)
+
+    assert arguments == {}
+
+
+def test_reads_flush_by_way_of_autoflush_and_flush_does_not(engine: Engine) -> None:
+    calls: list[str] = []
+
+    class Own(OutboxSession):
+        def _autoflush(self) -> None:
+            calls.append("autoflush")
+            super()._autoflush()
+
+        def flush(self, objects: Any = None) -> None:
+            calls.append("flush, automatic" if self._autoflushing else "flush")
+            super().flush(objects)
+
+    with Own(engine, outbox=CountingOutbox()) as session:
+        session.add(Order(name="a"))
+        session.scalars(select(Order)).all()
+        session.flush()
+
+        assert calls == ["autoflush", "flush, automatic", "flush"]
+        assert not session._autoflushing
