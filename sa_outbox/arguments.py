@@ -27,12 +27,12 @@ _known_good: set[str] = set()
 
 def check_event_type(name: str) -> None:
     """Words of letters, digits and ``_``, joined by single ``.``, ``:``, ``/`` or ``-``."""
-    if name in _known_good:
-        return
     if not isinstance(name, str):
         raise WrongArgument(
             f"event type must be a str, not {type(name).__name__}", field="event_type"
         )
+    if name in _known_good:
+        return
     if len(name) > MAX_EVENT_TYPE_CHARACTERS:
         raise InvalidEvent(
             f"event type has {len(name):,} characters, at most {MAX_EVENT_TYPE_CHARACTERS}",
@@ -48,10 +48,10 @@ def check_event_type(name: str) -> None:
         _known_good.add(name)
 
 
-def check_text(field: str, value: str | None) -> None:
+def checked_text(field: str, value: str | None) -> str | None:
     """A key, tenant or idempotency key: None, or printable text of 1 to 512 bytes."""
     if value is None:
-        return
+        return None
     if not isinstance(value, str):
         raise WrongArgument(f"{field} must be a str, not {type(value).__name__}", field=field)
     if not value:
@@ -66,41 +66,52 @@ def check_text(field: str, value: str | None) -> None:
         raise InvalidEvent(f"{field} has {size:,} bytes, at most {MAX_KEY_BYTES}", field=field)
     if _CONTROL.search(value):
         raise InvalidEvent(f"{field} has a control character", field=field)
+    return str.__str__(value)  # of a subclass (an enum) the text itself, not what it prints as
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Names as in HTTP, values text without control characters: no relay can be tricked."""
     if not isinstance(headers, Mapping):
         raise WrongArgument(
             f"headers must be a mapping, not {type(headers).__name__}", field="headers"
         )
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise WrongArgument(
-                f"headers must be text, got {type(name).__name__}: {type(value).__name__}",
-                field="headers",
-            )
-        if not _HEADER_NAME.fullmatch(name):
-            raise InvalidEvent(
-                f"header name {name!r}: ASCII letters, digits, '_', '.' and '-', at most 128",
-                field="headers",
-            )
-        if name in _RESERVED_HEADERS:
-            raise InvalidEvent(
-                f"header {name!r} is set by the event type, not by hand", field="headers"
-            )
-        if _CONTROL.search(value):
-            raise InvalidEvent(f"header {name!r} has a control character", field="headers")
+    try:
+        pairs = list(headers.items())
+    except Exception as error:
+        raise InvalidEvent(
+            f"reading the headers failed: {type(error).__name__}", field="headers"
+        ) from error
+    for name, value in pairs:
+        _check_header(name, value)
+    return {str.__str__(name): str.__str__(value) for name, value in pairs}
 
 
-def check_schedule(run_at: datetime | None, delay: timedelta | None) -> None:
-    """An aware time or a span ahead, not both, at most ten years away."""
+def _check_header(name: str, value: str) -> None:
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise WrongArgument(
+            f"headers must be text, got {type(name).__name__}: {type(value).__name__}",
+            field="headers",
+        )
+    if not _HEADER_NAME.fullmatch(name):
+        raise InvalidEvent(
+            f"header name {name[:40]!a}: ASCII letters, digits, '_', '.' and '-', at most 128",
+            field="headers",
+        )
+    if name in _RESERVED_HEADERS:
+        raise InvalidEvent(
+            f"header {name!r} is set by the event type, not by hand", field="headers"
+        )
+    if _CONTROL.search(value):
+        raise InvalidEvent(f"header {name!r} has a control character", field="headers")
+
+
+def checked_schedule(run_at: datetime | None, delay: timedelta | None) -> datetime | None:
+    """An aware time (returned in UTC) or a span ahead, not both, at most ten years away."""
     if run_at is not None and delay is not None:
         raise InvalidEvent("give run_at or delay, not both", field="run_at")
-    if run_at is not None:
-        _check_run_at(run_at)
     if delay is not None:
         _check_delay(delay)
+    return None if run_at is None else _checked_run_at(run_at)
 
 
 def check_priority(priority: int) -> None:
@@ -109,27 +120,32 @@ def check_priority(priority: int) -> None:
             f"priority must be an int, not {type(priority).__name__}", field="priority"
         )
     if not -32_768 <= priority <= 32_767:
-        raise InvalidEvent(f"priority {priority} is outside of -32,768 to 32,767", field="priority")
+        raise InvalidEvent("priority is outside of -32,768 to 32,767", field="priority")
 
 
-def _check_run_at(run_at: datetime) -> None:
+def _checked_run_at(run_at: datetime) -> datetime:
     if not isinstance(run_at, datetime):
         raise WrongArgument(
             f"run_at must be a datetime, not {type(run_at).__name__}", field="run_at"
         )
-    if run_at.utcoffset() is None:
+    try:
+        # In UTC: PostgreSQL does not take every offset that Python does.
+        instant = None if run_at.utcoffset() is None else run_at.astimezone(UTC)
+        # The local clock only guards against nonsense; when it is due, the database decides.
+        ahead = None if instant is None else instant - datetime.now(UTC)
+    except Exception as error:  # a tzinfo is anybody's code; an overflow at the ends of time
+        raise InvalidEvent(
+            f"run_at can't be understood: {type(error).__name__}", field="run_at"
+        ) from error
+    if instant is None or ahead is None:
         raise InvalidEvent(
             "run_at has no time zone: pass an aware datetime, or use delay", field="run_at"
         )
-    # The local clock only guards against nonsense; when the event is due, the database decides.
-    try:
-        too_far = run_at - datetime.now(UTC) > MAX_AHEAD
-    except OverflowError:
-        too_far = True
-    if too_far or run_at.year < 1970:
+    if instant.year < 1970 or ahead > MAX_AHEAD:
         raise InvalidEvent(
             f"run_at {run_at} is more than ten years ahead, or before 1970", field="run_at"
         )
+    return instant
 
 
 def _check_delay(delay: timedelta) -> None:

@@ -9,6 +9,7 @@ they are refused at ``add_event``, with the path to the value.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from .event import Json
 
 _PLAIN = frozenset({str, int, bool, type(None)})
-_SPELLED = (UUID, date, time, timedelta)  # datetime is a date
+_SCALARS = (str, int, float, Decimal, UUID, date, time, timedelta)  # datetime is a date
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -72,6 +73,14 @@ def decode(text: str | bytes) -> Any:
     """Stored JSON to plain Python. Raises :class:`DecodeError`, for this one payload alone."""
     try:
         return _decode(text)
+    except (ValueError, RecursionError):
+        return _decode_slowly(text)
+
+
+def _decode_slowly(text: str | bytes) -> Any:
+    """The standard library reads a few integers that the fast decoder does not."""
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the stored payload can't be read: {error}") from error
 
@@ -100,9 +109,16 @@ def _plain_mapping(mapping: Mapping[object, object], room: int) -> Json:
             key = name if type(name) is str else _text_key(name)
             plain[key] = item if type(item) in _PLAIN else _plain(item, room - 1)  # type: ignore[assignment]  # plain, by the test
     except _UnfitError as unfit:
-        unfit.steps.append(f".{name}" if isinstance(name, str) else f"[{name!r:.40}]")
+        unfit.steps.append(_step(name))
         raise
+    if len(plain) != len(mapping):
+        raise _UnfitError("two keys become one, and a value would vanish")
     return plain
+
+
+def _step(name: object) -> str:
+    """A key as part of a path: short and printable, whatever it is."""
+    return f".{ascii(name)[1:-1]:.40}" if isinstance(name, str) else f"[{ascii(name):.40}]"
 
 
 def _plain_sequence(sequence: list[object] | tuple[object, ...], room: int) -> Json:
@@ -119,9 +135,23 @@ def _plain_sequence(sequence: list[object] | tuple[object, ...], room: int) -> J
 
 
 def _plain_object(value: object, room: int) -> Json:
-    kind = type(value)
     if isinstance(value, Enum):
         return _plain(value.value, room)
+    if isinstance(value, _SCALARS):
+        return _plain_scalar(value)
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, room)
+    if isinstance(value, (list, tuple)):
+        return _plain_sequence(value, room)
+    if isinstance(value, msgspec.Struct):
+        return _plain_struct(value, room)
+    content = _content_of(value)
+    # A model with a root has no fields: it is its content.
+    return _plain_mapping(content, room) if isinstance(content, dict) else _plain(content, room)
+
+
+def _plain_scalar(value: object) -> Json:
+    """Subclasses of what JSON knows, and what it has to be spelled in text for."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -134,42 +164,47 @@ def _plain_object(value: object, room: int) -> Json:
         return str(value)
     if isinstance(value, datetime) and value.utcoffset() is None:
         raise _UnfitError("a datetime without time zone: make it aware")
-    if isinstance(value, _SPELLED):
-        text: str = msgspec.to_builtins(value)
-        return text
-    if hasattr(kind, "__mapper__"):
+    text: str = msgspec.to_builtins(value)
+    return text
+
+
+def _plain_struct(value: msgspec.Struct, room: int) -> Json:
+    """As msgspec would write it: renamed, tagged, as an array if that is how it is read."""
+    config = value.__struct_config__
+    values = [getattr(value, name) for name in value.__struct_fields__]
+    if config.array_like:
+        return _plain_sequence(values if config.tag is None else [config.tag, *values], room)
+    fields: dict[object, object] = {}
+    if config.tag is not None:
+        fields[config.tag_field] = config.tag
+    fields.update(zip(value.__struct_encode_fields__, values, strict=True))
+    return _plain_mapping(fields, room)
+
+
+def _content_of(value: object) -> object:
+    """The fields of a dataclass or attrs object by name, or what a pydantic model dumps."""
+    kind = type(value)
+    names: Any
+    if hasattr(kind, "__mapper__"):  # first: a mapped class may be a dataclass too
         raise _UnfitError(
             f"{kind.__qualname__} is a mapped entity: put the values you need into the payload"
         )
-    if isinstance(value, Mapping):
-        return _plain_mapping(value, room)
-    if isinstance(value, (list, tuple)):
-        return _plain_sequence(value, room)
-    return _plain_mapping(_fields_of(value), room)
-
-
-def _fields_of(value: object) -> Mapping[object, object]:
-    """The fields of a dataclass, attrs, msgspec or pydantic object, by name."""
-    kind = type(value)
-    names: Any
-    if isinstance(value, msgspec.Struct):
-        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    elif dataclasses.is_dataclass(kind):
-        names = ((each.name, each.name) for each in dataclasses.fields(kind))
+    if dataclasses.is_dataclass(kind):
+        names = [each.name for each in dataclasses.fields(kind)]
     elif (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
-        names = ((each.name, each.name) for each in attributes)
+        names = [each.name for each in attributes]
     else:
-        dump: Callable[..., Mapping[object, object]] | None = getattr(value, "model_dump", None)
+        dump: Callable[..., object] | None = getattr(value, "model_dump", None)
         if dump is None or isinstance(value, type):
             raise _UnfitError(f"{kind.__qualname__} is not JSON{_HINTS.get(kind, '')}")
         return _read(lambda: dump(by_alias=True, round_trip=True))
-    return _read(lambda: {written: getattr(value, name) for written, name in names})
+    return _read(lambda: {name: getattr(value, name) for name in names})
 
 
-def _read(fields: Callable[[], Mapping[object, object]]) -> Mapping[object, object]:
+def _read(content: Callable[[], object]) -> object:
     # A property, a validator or a lazy attribute is the user's code: its failure is the payload's.
     try:
-        return fields()
+        return content()
     except Exception as error:
         raise _UnfitError(f"reading it failed: {type(error).__name__}") from error
 
@@ -197,7 +232,7 @@ def _text_key(name: object) -> str:
     return str.__str__(name)
 
 
-def _located(plain: Json, field: str, otherwise: str) -> PayloadError:
+def _located(plain: object, field: str, otherwise: str) -> PayloadError:
     for refused, why in (
         (_has_nul, "the character U+0000, which PostgreSQL can't store"),
         (_has_surrogate, "a lone surrogate, which is not a character"),
@@ -209,11 +244,11 @@ def _located(plain: Json, field: str, otherwise: str) -> PayloadError:
     return PayloadError(otherwise, field=field)
 
 
-def _find(plain: Json, refused: Callable[[object], bool], path: str = "$") -> str | None:
+def _find(plain: object, refused: Callable[[object], bool], path: str = "$") -> str | None:
     """The path of the first value (or key) that is refused. Off the hot path."""
     if isinstance(plain, dict):
         for name, item in plain.items():
-            step = f"{path}.{ascii(name)[1:-1]}"
+            step = path + _step(name)
             found = step if refused(name) else _find(item, refused, step)
             if found is not None:
                 return found

@@ -86,6 +86,19 @@ class Summary:
             and self.orders_without_event == 0
         )
 
+    def told(self) -> str:
+        by_type = ", ".join(f"{count:,} {name}" for name, count in sorted(self.events.items()))
+        verdict = (
+            "Every order has its events, and no event is without its order."
+            if self.holds
+            else "Orders and events do NOT agree. Please report this."
+        )
+        return (
+            f"\n{self.orders:,} orders in the database, {self.refused:,} were rolled back.\n"
+            f"{sum(self.events.values()):,} events in the log, by type: {by_type}.\n"
+            f"{self.notified:,} wake-ups (NOTIFY) for {self.placed:,} commits.\n{verdict}"
+        )
+
 
 async def run(seconds: float, say: Callable[[str], None]) -> Summary:
     """The demo. *say* gets lines for a person to read."""

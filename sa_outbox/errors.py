@@ -38,6 +38,19 @@ class OutboxError(Exception):
 
     code: ClassVar[str] = "outbox"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickled by process pools and task queues. The default would call the class with the
+        # finished message alone, and most of them take more.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    cls: type[OutboxError], args: tuple[object, ...], attributes: dict[str, object]
+) -> OutboxError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class ConfigError(OutboxError, ValueError):
     """A setting, a name or the place hooks are installed on is wrong.

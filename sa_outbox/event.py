@@ -10,6 +10,7 @@ from datetime import time as time_of_day
 from decimal import Decimal
 from enum import Enum
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
@@ -59,13 +60,13 @@ class Event(Generic[P_co]):
 
     __slots__ = (
         "__weakref__",
+        "_headers",
         "_key",
         "_payload",
         "created_at",
         "duplicate_of",
         "event_id",
         "event_type",
-        "headers",
         "idempotency_key",
         "position",
         "priority",
@@ -77,7 +78,6 @@ class Event(Generic[P_co]):
     """Made by the producer (UUID version 7); the same for every listener and every attempt."""
     event_type: str
     tenant: str | None
-    headers: Mapping[str, str | int]
     run_at: datetime | None
     """Not before this time; None for an event without a schedule, or one added with ``delay``
     (the database computes that one's time)."""
@@ -90,6 +90,7 @@ class Event(Generic[P_co]):
     duplicate_of: UUID | None
     """Known after the flush: the earlier event with the same idempotency key, because of which
     this one was not written."""
+    _headers: Mapping[str, str | int]
     _payload: P_co | _NotKnown
     _key: str | _NotKnown | None
 
@@ -113,7 +114,7 @@ class Event(Generic[P_co]):
         _set(self, "event_id", uuid7() if event_id is None else event_id)
         _set(self, "_key", key)
         _set(self, "tenant", tenant)
-        _set(self, "headers", {} if headers is None else headers)
+        _set(self, "_headers", {} if headers is None else headers)
         _set(self, "run_at", run_at)
         _set(self, "priority", priority)
         _set(self, "idempotency_key", idempotency_key)
@@ -140,6 +141,10 @@ class Event(Generic[P_co]):
             )
         return self._key
 
+    @property
+    def headers(self) -> Mapping[str, str | int]:
+        return MappingProxyType(self._headers)
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"an event can't be changed: {name}")
 
@@ -163,8 +168,9 @@ def now_known(event: Event[object], *, payload: object, key: str | None) -> None
     _set(event, "_key", key)
 
 
-def now_duplicate(event: Event[object], original: UUID) -> None:
-    """Say that *event* was not written, because *original* has its idempotency key."""
+def now_duplicate(event: Event[object], original: UUID | None) -> None:
+    """Say that *event* was not written, because *original* has its idempotency key; or take
+    that back."""
     _set(event, "duplicate_of", original)
 
 

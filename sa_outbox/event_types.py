@@ -46,6 +46,7 @@ class EventTypes:
         when older payloads no longer fit the class, and add an upcaster for them.
         """
         check_event_type(name)
+        name = str.__str__(name)
         if type(version) is not int or version < 1:
             raise ConfigError(f"version of {name!r} must be 1 or more, not {version!r}")
 
@@ -100,7 +101,12 @@ class EventTypes:
             upcaster = self._upcasters.get((name, since))
             if upcaster is None:
                 raise DecodeError(f"{name!r} has no upcaster from version {since}")
-            payload = upcaster(payload)
+            try:
+                payload = upcaster(payload)
+            except Exception as error:
+                raise DecodeError(
+                    f"the upcaster of {name!r} from version {since} failed: {type(error).__name__}"
+                ) from error
         return _convert(known, payload)
 
     def _add(self, new: EventType[Any]) -> None:
@@ -112,6 +118,7 @@ class EventTypes:
         other = self._by_class.get(new.payload_class)
         if other is not None and other != new:
             raise ConfigError(f"{new.payload_class.__qualname__} is {other.name!r} already")
+        _check_aliases(new.payload_class)
         self._by_name[new.name] = self._by_class[new.payload_class] = new
 
 
@@ -119,6 +126,18 @@ def _same_definition(one: Any, other: Any) -> bool:
     # A module that is reloaded, or imported under two names by a test runner, defines it again.
     place = (one.__module__, one.__qualname__)
     return place == (other.__module__, other.__qualname__)
+
+
+def _check_aliases(cls: type) -> None:
+    """Refuse a pydantic model that would be written under one name and read under another."""
+    for name, each in getattr(cls, "model_fields", {}).items():
+        written = each.serialization_alias or each.alias or name
+        read = each.validation_alias or each.alias or name
+        if read != written:
+            raise ConfigError(
+                f"{cls.__qualname__}.{name} is written as {written!r} and read as {read!r}: an "
+                "event type needs one alias for both"
+            )
 
 
 def _convert(known: EventType[Any], payload: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 
 from .errors import ConfigError
 
@@ -39,12 +40,17 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.schedule is not None:
+            if not isinstance(self.schedule, (tuple, list)):
+                raise ConfigError(f"schedule must be a tuple of spans, not {self.schedule!r}")
             object.__setattr__(self, "schedule", tuple(self.schedule))
-            object.__setattr__(self, "attempts", len(self.schedule or ()) + 1)
+            object.__setattr__(self, "attempts", len(self.schedule) + 1)
         if type(self.attempts) is not int or self.attempts < 1:
             raise ConfigError(f"attempts must be 1 or more, not {self.attempts!r}")
-        if not self.factor >= 1:
-            raise ConfigError(f"factor must be 1 or more, not {self.factor!r}")
+        if not isinstance(self.factor, (int, float)) or not 1 <= self.factor < inf:
+            raise ConfigError(f"factor must be a number, 1 or more, not {self.factor!r}")
+        if type(self.jitter) is not bool:
+            raise ConfigError(f"jitter must be True or False, not {self.jitter!r}")
+        _check_errors(self.final_on)
         for name, span in (("base", self.base), ("maximum", self.maximum)):
             _check_span(name, span)
         for span in self.schedule or ():
@@ -68,6 +74,8 @@ class RetryPolicy:
         return isinstance(error, self.final_on)
 
     def _grown(self, attempt: int) -> timedelta:
+        if not self.base:
+            return _NO_DELAY
         # Compared as floats first: base * factor ** attempt overflows a timedelta long before
         # an attempt count that someone may well configure.
         try:
@@ -77,6 +85,14 @@ class RetryPolicy:
         if seconds >= self.maximum.total_seconds():
             return self.maximum
         return timedelta(seconds=seconds)
+
+
+def _check_errors(classes: tuple[type[BaseException], ...]) -> None:
+    good = isinstance(classes, tuple) and all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in classes
+    )
+    if not good:
+        raise ConfigError(f"final_on must be a tuple of error classes, not {classes!r}")
 
 
 def _check_span(name: str, span: timedelta) -> None:

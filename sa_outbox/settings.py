@@ -14,6 +14,7 @@ MAX_IDENTIFIER_BYTES = 63
 """PostgreSQL cuts longer names off without a word, and two of them become one."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_TIME, _TEN_YEARS = timedelta(0), timedelta(days=3653)
 _LONGEST_SUFFIX = len("_idempotency_keys_expires_at_idx")
 
 
@@ -74,7 +75,8 @@ class Limits:
     """Largest headers of one event as JSON, in bytes."""
 
     max_pending_bytes: int = 67_108_864
-    """Most bytes of events that may wait in one session for a flush."""
+    """Most bytes of events that may wait in one session for a flush (of text beyond ASCII, the
+    characters are counted)."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -83,8 +85,8 @@ class Limits:
                 raise ConfigError(f"{each.name} must be a positive whole number, not {value!r}")
         if self.max_payload_bytes > 250_000_000:
             raise ConfigError("max_payload_bytes: PostgreSQL stores at most 250,000,000 bytes")
-        if self.max_payload_depth > 500:
-            raise ConfigError("max_payload_depth: what is nested deeper than 500 can't be read")
+        if self.max_payload_depth > 200:
+            raise ConfigError("max_payload_depth: at most 200, Python's own limit is near")
 
 
 Notify = Literal["on", "off"]
@@ -107,11 +109,18 @@ class Settings:
     written, by the database's clock."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.names, Names):
+            raise ConfigError(f"names must be Names, not {self.names!r}")
+        if not isinstance(self.limits, Limits):
+            raise ConfigError(f"limits must be Limits, not {self.limits!r}")
         if self.notify not in ("on", "off"):
             raise ConfigError(f'notify must be "on" or "off", not {self.notify!r}')
         lifetime = self.idempotency_key_lifetime
-        if not isinstance(lifetime, timedelta) or lifetime <= timedelta(0):
-            raise ConfigError(f"idempotency_key_lifetime must be a span of time, not {lifetime!r}")
+        if not isinstance(lifetime, timedelta) or not _NO_TIME < lifetime <= _TEN_YEARS:
+            raise ConfigError(
+                "idempotency_key_lifetime must be a timedelta above zero and up to ten years, "
+                f"not {lifetime!r}"
+            )
 
     @property
     def notifies(self) -> bool:

@@ -96,7 +96,7 @@ class Hooks:
         """Write what is pending, if anything is."""
         ledger = self.ledger_of(session)
         if ledger is not None and ledger.pending:
-            self._writer.write_pending(session, ledger)
+            self._write(session, ledger)
 
     # The hooks, in the order in which a transaction meets them.
 
@@ -117,10 +117,14 @@ class Hooks:
 
         Not ``after_flush``, where a new object has no identity yet and its lazy loads are empty.
         """
-        ledger = session.__dict__.get(self._ledger_name)
+        ledger: Ledger | None = session.__dict__.get(self._ledger_name)
+        if internals.may_use_several_binds(session):
+            ledger = self._ledger(session)
+            ledger.flushed_to.update(session.get_bind(each).engine for each in context.mappers)
+            if ledger.wrote_on is not None:
+                self._refuse_two_databases(session, ledger)
         if ledger is not None and ledger.pending:
-            self._refuse_two_databases(session, context)
-            self._writer.write_pending(session, ledger)
+            self._write(session, ledger)
         # Of the flush's own transaction, which ends with the flush.
         setattr(internals.innermost(session), self._written_name, True)
 
@@ -140,7 +144,7 @@ class Hooks:
         ledger = self.ledger_of(session)
         if ledger is not None and ledger.pending:
             with internals.within(session, trans.parent):
-                self._writer.write_pending(session, ledger)
+                self._write(session, ledger)
 
     def after_commit(self, session: Session) -> None:
         """A savepoint was released, or the transaction is durable: wake the consumers.
@@ -214,21 +218,24 @@ class Hooks:
         if not internals.is_flushing(session):
             session.flush()
         if ledger.pending:
-            self._writer.write_pending(session, ledger)
+            self._write(session, ledger)
 
-    def _refuse_two_databases(self, session: Session, context: UOWTransaction) -> None:
+    def _write(self, session: Session, ledger: Ledger) -> None:
+        if ledger.flushed_to:
+            self._refuse_two_databases(session, ledger)
+        self._writer.write_pending(session, ledger)
+
+    def _refuse_two_databases(self, session: Session, ledger: Ledger) -> None:
         """Data flushed to another database than the events' can commit without them."""
-        trans = internals.innermost(session)
-        if session.twophase or trans is None or internals.connections_of(trans) < 2:
+        if session.twophase:
             return
-        home = self._writer.engine_of(session)
-        for mapper in context.mappers:
-            if session.get_bind(mapper).engine.dialect is not home.dialect:
-                raise NotAtomic(
-                    f"{mapper.class_.__qualname__} was flushed to another database than the "
-                    "events' table: one could commit without the other. Nothing of this flush is "
-                    "kept; use twophase=True, or an outbox in that database"
-                )
+        home = self._writer.engine_of(session).dialect  # shared by engines with other options
+        if any(each.dialect is not home for each in ledger.flushed_to):
+            raise NotAtomic(
+                "this transaction has data in another database than the events' table: one could "
+                "commit without the other. The event was not written; roll back. Use twophase=True "
+                "or an outbox in that database"
+            )
 
 
 def _enter(ledger: Ledger, trans: SessionTransaction, pending: Pending) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy.engine import Connection, Engine
-    from sqlalchemy.orm import Session
 
 _PREPARE = SessionTransaction._prepare_impl.__name__  # noqa: SLF001 - see the module's docstring
 
@@ -103,12 +102,13 @@ def connection_for(session: Session, bind: Engine | Connection) -> Connection:
     return session.connection(bind_arguments={"bind": bind}) if taken is None else taken[0]
 
 
-def connections_of(trans: SessionTransaction) -> int:
-    """How many connections the whole transaction holds."""
-    root = trans
-    while root.parent is not None:
-        root = root.parent
-    return len({id(entry[0]) for entry in root._connections.values()})  # noqa: SLF001
+def may_use_several_binds(session: Session) -> bool:
+    """False for the usual session, which has one engine or connection for everything."""
+    return (
+        session.bind is None
+        or bool(getattr(session, "binds", True))  # not in the first releases of 2.1
+        or type(session).get_bind is not Session.get_bind
+    )
 
 
 def is_autocommit(connection: Connection) -> bool:

@@ -15,7 +15,9 @@ NOTIFY's readers did not see, so it is owed anew. Two NOTIFYs of one target star
 
 Fork. A child starts without thread, connection and debts; its first poke makes its own. What was
 owed at the fork is the parent's duty. The parent's connections stay in the child's memory,
-untouched: closing them there would write into the parent's conversation.
+untouched: closing them there would write into the parent's conversation. A fork waits until the
+thread has left the driver, for ``AT_FORK`` seconds at most: a child born while OpenSSL holds a lock
+of its own, as it does when a connection is made, could never connect to anything.
 
 Engines are held weakly, but for the moment between a poke and the first attempt to send it. When an
 engine is garbage collected its connection is closed. ``close`` is not final: a later poke connects
@@ -48,6 +50,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts while the database is away; doubled each time."""
 AT_EXIT = 0.5
 """Most seconds the end of the interpreter is delayed for what is owed."""
+AT_FORK = 0.5
+"""Most seconds a fork waits; more only passes when a server is silent, and then no lock is held."""
 
 log = logging.getLogger("sa_outbox.notifier")
 
@@ -93,6 +97,8 @@ class Notifier:
         # handler that pokes as well. threading.Event would deadlock there.
         self._inbox: SimpleQueue[tuple[_Target, Engine] | _Database | _Request] = SimpleQueue()
         self._starting = threading.Lock()
+        self._in_driver = threading.Lock()
+        self._forking: int | None = None
         self._thread: threading.Thread | None = None
         self._due: dict[_Target, float] = {}
         self._waiting: list[_Request] = []
@@ -199,8 +205,7 @@ class Notifier:
                     target.engine = engine
                     self._due.setdefault(target, target.not_before)
             case _Database():
-                self._give_up(item)
-                item.sender.close()
+                self._disconnect(item)
             case _Request():
                 if item.limit is not None:
                     self._finish(item.limit)
@@ -214,7 +219,8 @@ class Notifier:
         started = monotonic()
         target.owed = False
         try:
-            database.sender.send(engine, target.channel, limit)
+            with self._in_driver:
+                database.sender.send(engine, target.channel, limit)
         except Exception as error:  # noqa: BLE001 - whatever a driver or a creator raises
             target.owed = True
             self._due[target] = monotonic() + target.pause
@@ -236,7 +242,11 @@ class Notifier:
         for target in list(self._due):
             self._attempt(target, max(0.0, end - monotonic()))
         for database in list(self._databases.values()):
-            self._give_up(database)
+            self._disconnect(database)
+
+    def _disconnect(self, database: _Database) -> None:
+        self._give_up(database)
+        with self._in_driver:
             database.sender.close()
 
     def _give_up(self, database: _Database) -> None:
@@ -248,7 +258,16 @@ class Notifier:
         self._exiting = True
         self.close(AT_EXIT)
 
-    def _forked(self) -> None:
+    def _before_fork(self) -> None:
+        if self._in_driver.acquire(timeout=AT_FORK):
+            self._forking = threading.get_ident()
+
+    def _after_fork_in_parent(self) -> None:
+        if self._forking == threading.get_ident():  # else: another thread forks as well, or silence
+            self._forking = None
+            self._in_driver.release()
+
+    def _after_fork_in_child(self) -> None:
         _inherited.append(self._databases)
         self._begin()
 
@@ -259,5 +278,9 @@ _inherited: list[object] = []
 notifier = Notifier()
 """The process's own. Others are for tests: they know nothing of fork and exit."""
 
-os.register_at_fork(after_in_child=notifier._forked)  # noqa: SLF001 - ours
-atexit.register(notifier._exit)  # noqa: SLF001 - ours
+os.register_at_fork(
+    before=notifier._before_fork,  # noqa: SLF001 - ours, as all below
+    after_in_parent=notifier._after_fork_in_parent,  # noqa: SLF001
+    after_in_child=notifier._after_fork_in_child,  # noqa: SLF001
+)
+atexit.register(notifier._exit)  # noqa: SLF001

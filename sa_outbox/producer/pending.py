@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import (
     check_event_type,
-    check_headers,
     check_priority,
-    check_schedule,
-    check_text,
+    checked_headers,
+    checked_schedule,
+    checked_text,
 )
 from ..codec import encode, encode_plain
 from ..errors import InvalidEvent, PendingTooLarge, WrongArgument
-from ..event import NOT_KNOWN, Event, now_known
+from ..event import NOT_KNOWN, Event, now_duplicate, now_known
 from ..event_types import event_types
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Pending:
             return f'{self._fixed},"payload":{payload}}}'
         value = None
         if callable(key):
-            key = key()
-            check_text("key", key)
+            key = checked_text("key", key())
         if callable(payload):
             value = payload()
             payload = _encoded(value, limits)
@@ -94,6 +93,7 @@ class Pending:
         """The same event, for a second life of its entity in another transaction."""
         fresh = Pending(self.event, self._fixed, self._payload, self._key, self.entity)
         fresh.order = self.order
+        now_duplicate(self.event, None)  # what it was a duplicate of may be gone by then
         return fresh
 
 
@@ -114,11 +114,11 @@ def make_pending(
     """Check everything and serialise it now; only callables are left for the flush."""
     name, version, value, deferred = _named(event, payload)
     if not callable(key):
-        check_text("key", key)
-    check_text("tenant", tenant)
-    check_text("idempotency_key", idempotency_key)
+        key = checked_text("key", key)
+    tenant = checked_text("tenant", tenant)
+    idempotency_key = checked_text("idempotency_key", idempotency_key)
     all_headers = _headers(headers, version)
-    check_schedule(run_at, delay)
+    run_at = checked_schedule(run_at, delay)
     check_priority(priority)
     encoded = value if deferred else _encoded(value, limits)
     made: Event[Any] = Event(
@@ -153,6 +153,7 @@ def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
     """The event type's name, its version if it is registered, the payload, and is it deferred."""
     if isinstance(event, str):
         check_event_type(event)
+        event = str.__str__(event)  # of a subclass (an enum) the text itself
         deferred = callable(payload) and not isinstance(payload, type)
         return event, event_types.version_of(event), payload, deferred
     known: EventType[Any]
@@ -195,8 +196,7 @@ def _not_one_of(cls: type, value: object) -> WrongArgument:
 def _headers(headers: Mapping[str, str] | None, version: int | None) -> dict[str, str | int]:
     merged: dict[str, str | int] = {}
     if headers is not None:
-        check_headers(headers)
-        merged.update(headers)
+        merged.update(checked_headers(headers))
     if version is not None:
         merged["version"] = version
     return merged
@@ -212,6 +212,7 @@ class Ledger:
     __slots__ = (
         "by_entity",
         "by_savepoint",
+        "flushed_to",
         "pending",
         "pending_bytes",
         "released",
@@ -229,6 +230,7 @@ class Ledger:
         self.pending.clear()
         self.pending_bytes = 0
         self.wrote_on: Engine | None = None
+        self.flushed_to: set[Engine] = set()
         self.released: SessionTransaction | None = None
         self.by_entity: dict[InstanceState[Any], list[Pending]] = {}
         self.by_savepoint: dict[SessionTransaction, list[Pending]] = {}

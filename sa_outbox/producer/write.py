@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.orm import Session
 
-    from ..settings import Settings
+    from ..settings import Names, Settings
     from ..tables import Tables
     from .pending import Ledger, Pending
 
@@ -152,10 +152,13 @@ class Writer:
             return connection.execute(statement, parameters)
         except DBAPIError as error:
             error.hide_parameters = True  # payloads hold people's data, and errors end in logs
-            mended_by = _what_mends(error, self._settings)
-            if mended_by is None:
-                raise
-            raise SchemaError(mended_by) from error
+            code = _code_of(error)
+            mended_by = _what_mends(code, self._settings.names)
+            if mended_by is not None:
+                raise SchemaError(f"{_first_line(error)}. {mended_by}") from error
+            if code.startswith(_QUOTING):
+                raise _without_data(error, code) from None
+            raise
 
 
 def _sorted_out(session: Session, taken: list[Pending]) -> tuple[list[Pending], list[Pending]]:
@@ -190,16 +193,44 @@ def _key_of(pending: Pending) -> tuple[str, str, str]:
     return event.tenant or "", event.event_type, event.idempotency_key or ""
 
 
-def _what_mends(error: DBAPIError, settings: Settings) -> str | None:
+def _what_mends(code: str, names: Names) -> str | None:
     """A sentence for the faults that a person can mend; None for all others."""
-    names = settings.names
-    log = names.table() if names.schema is None else f"{names.schema}.{names.table()}"
-    code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     if code in ("42P01", "3F000", "42703"):  # no such table, schema, column
         command = " ".join(["sa-outbox migrate --database-url URL", *names.options])
-        return f"the outbox's tables are missing or old. Make them: {command}"
+        return f"The outbox's tables are missing or old. Make them: {command}"
     if code == "42501":
-        return f"this role may not write events. Allow it: GRANT INSERT ON {log} TO <role>"
+        home = "" if names.schema is None else f"{names.schema}."
+        usage = "" if names.schema is None else f"GRANT USAGE ON SCHEMA {names.schema} TO role; "
+        return (
+            f"This role may not write events. Allow it: {usage}"
+            f"GRANT INSERT ON {home}{names.table()} TO role; GRANT SELECT, INSERT, UPDATE ON "
+            f"{home}{names.table('idempotency_keys')} TO role"
+        )
     if code == "25006":
-        return "the connection is read-only, or leads to a standby: events need the primary"
+        return "The connection is read-only, or leads to a standby: events need the primary"
     return None
+
+
+_QUOTING: Final = ("22", "23")
+"""Classes of errors in whose details PostgreSQL quotes the row: bad data, broken constraints."""
+
+
+class _RefusedError(Exception):
+    """Stands for the driver's error, without the details that quote the event."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.sqlstate = self.pgcode = code
+
+
+def _without_data(error: DBAPIError, code: str) -> DBAPIError:
+    refused = _RefusedError(_first_line(error), code)
+    return type(error)(error.statement, None, refused, hide_parameters=True)
+
+
+def _code_of(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or ""
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).partition("\n")[0].rstrip(".")

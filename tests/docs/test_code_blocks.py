@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.timeout(180)  # some pages start servers of their own
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
 def test_code_of_the_page_runs(page: Path, new_database: Callable[[], URL], tmp_path: Path) -> None:
     url = new_database().render_as_string(hide_password=False)
@@ -115,13 +117,11 @@ def test_commands_on_the_page_exist(page: Path) -> None:
 
 def check_command_line(words: list[str]) -> None:
     context = click.Context(command_line, info_name="sa-outbox")
-    try:
+    with suppress(click.exceptions.Exit):  # --help and --version
         if words and words[0] in command_line.commands:
             command_line.commands[words[0]].make_context(words[0], words[1:], parent=context)
         else:
             command_line.make_context("sa-outbox", words)
-    except click.exceptions.Exit as done:
-        assert done.exit_code == 0  # --help and --version
 
 
 def check_options(module: str, words: list[str]) -> None:

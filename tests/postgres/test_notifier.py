@@ -532,6 +532,44 @@ def test_locks_held_at_the_fork_do_not_hold_the_child(
     assert len(ear.heard()) == 1
 
 
+@pytest.mark.parametrize("driver", ["psycopg"])
+@pytest.mark.parametrize(("lasts", "seen"), [(0.1, "not in the driver"), (5, "in the driver")])
+def test_a_fork_waits_for_the_driver_but_not_for_ever(
+    driver: str, database_url: URL, lasts: float, seen: str
+) -> None:
+    # OpenSSL's locks are not ours to renew in the child: the fork must not come between.
+    done = run(
+        f"""
+        import time
+        from sa_outbox.producer.sender import Sender
+        entered, state = threading.Event(), ["not in the driver"]
+
+        def send(*_):
+            state[0] = "in the driver"
+            entered.set()
+            time.sleep({lasts})
+            state[0] = "not in the driver"
+
+        Sender.send = send
+        engine = make_engine(driver, url)
+        notifier.poke(engine, channel)
+        entered.wait()
+        began = time.monotonic()
+        if (child := os.fork()) == 0:
+            print(state[0], flush=True)
+            os._exit(0)
+        assert time.monotonic() - began < 4
+        os.waitpid(child, 0)
+        assert notifier.settled(10)
+        """,
+        driver,
+        database_url,
+    )
+
+    assert ended_well(done)
+    assert done.stdout.strip() == seen
+
+
 def test_forks_in_the_middle_of_pokes_and_notifies_leave_every_process_working(
     driver: str, database_url: URL, ear: Ear
 ) -> None:

@@ -233,18 +233,27 @@ def test_is_committing_is_over_when_a_hook_refuses_the_commit(engine: Engine) ->
         assert not internals.is_committing(session)
 
 
-def test_connections_of_counts_each_database_once(engine: Engine) -> None:
-    second = create_engine(engine.url)
+def test_connection_for_is_the_connection_that_the_session_gives(engine: Engine) -> None:
     with Session(engine) as session:
-        root = internals.autobegin(session)
-        assert internals.connections_of(root) == 0
-        session.execute(text("SELECT 1"))
-        session.execute(text("SELECT 1"))
-        assert internals.connections_of(root) == 1
-        session.connection(bind_arguments={"bind": second})
-        assert internals.connections_of(root) == 2
-        assert internals.connections_of(session.begin_nested()) == 2
-    second.dispose()
+        taken = internals.connection_for(session, engine)
+        assert taken is session.connection()
+        assert internals.connection_for(session, engine) is taken
+
+        session.begin_nested()
+        assert internals.connection_for(session, engine) is session.connection()
+        assert taken.in_nested_transaction()
+
+
+def test_a_session_with_one_engine_uses_no_other(engine: Engine) -> None:
+    class Routing(Session):
+        def get_bind(self, *_: Any, **__: Any) -> Engine:
+            return engine
+
+    assert not internals.may_use_several_binds(Session(engine))
+    assert not internals.may_use_several_binds(OutboxSession(engine))
+    assert internals.may_use_several_binds(Session())
+    assert internals.may_use_several_binds(Session(engine, binds={Order: engine}))
+    assert internals.may_use_several_binds(Routing(engine))
 
 
 def test_is_autocommit_asks_the_connection_and_then_its_engine(engine: Engine) -> None:
