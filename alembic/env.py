@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from alembic import context
 from alembic.script import ScriptDirectory
 
-from alembic import context
 from sa_outbox import migrations, schema
 from sa_outbox.migrations.v0001 import create_schema
 from sa_outbox.settings import Names

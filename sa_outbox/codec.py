@@ -80,9 +80,16 @@ def decode(text: str | bytes) -> Any:
 def _decode_slowly(text: str | bytes) -> Any:
     """The standard library reads a few integers that the fast decoder does not."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_readable, parse_constant=_readable)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the stored payload can't be read: {error}") from error
+
+
+def _readable(number: str) -> float:
+    found = float(number)
+    if not isfinite(found):
+        raise ValueError(f"{number:.40} is beyond a float")
+    return found
 
 
 def _plain(value: object, room: int) -> Json:
@@ -118,7 +125,7 @@ def _plain_mapping(mapping: Mapping[object, object], room: int) -> Json:
 
 def _step(name: object) -> str:
     """A key as part of a path: short and printable, whatever it is."""
-    return f".{ascii(name)[1:-1]:.40}" if isinstance(name, str) else f"[{ascii(name):.40}]"
+    return f".{ascii(name)[1:-1]:.40}" if isinstance(name, str) else f"[{name!a:.40}]"
 
 
 def _plain_sequence(sequence: list[object] | tuple[object, ...], room: int) -> Json:

@@ -1,6 +1,7 @@
 """create outbox"""
 
 from alembic import context, op
+
 from sa_outbox import migrations
 
 revision = "0001"

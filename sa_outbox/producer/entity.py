@@ -14,7 +14,8 @@ from sqlalchemy.orm import object_session
 
 from ..errors import NotInstalled
 from ..settings import Limits
-from .install import adder_of
+from .install import owner_of
+from .ledger import LEDGER
 from .pending import Pending, make_pending
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ SLOT = "_sa_outbox_events"
 def give_back(pending: Pending) -> None:
     """Its entity has no row after all: keep the event with the object, for its next INSERT."""
     pending.dropped = True
-    pending.entity.__dict__.setdefault(SLOT, []).append(pending.again())
+    attributes = pending.entity.__dict__
+    attributes.pop(LEDGER, None)
+    attributes.setdefault(SLOT, []).append(pending.again())
 
 
 class RecordsEvents:
@@ -100,13 +103,13 @@ class RecordsEvents:
         if session is None:
             self.__dict__.setdefault(SLOT, []).append(pending)
         else:
-            adder_of(session)(session, pending)
+            owner_of(session).add_pending(session, pending)
         return pending.event
 
 
 def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: object) -> None:
-    """Hooks empty an object's slot when it is attached. One that is full at INSERT was attached
-    to a session without hooks, and its events would be lost without a word."""
+    """Hooks empty an object's slot when it is attached. One that is full at INSERT or UPDATE was
+    attached to a session without hooks, and its events would be lost without a word."""
     waiting = target.__dict__.get(SLOT)
     if waiting:
         raise NotInstalled(
@@ -116,4 +119,5 @@ def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: objec
         )
 
 
-sqlalchemy_event.listen(RecordsEvents, "before_insert", _refuse_to_lose, propagate=True)
+for _moment in ("before_insert", "before_update"):
+    sqlalchemy_event.listen(RecordsEvents, _moment, _refuse_to_lose, propagate=True)

@@ -15,12 +15,13 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import event as sqlalchemy_event
-from sqlalchemy import inspect
+from sqlalchemy.orm import object_session
 
 from ..errors import NotAtomic, TransactionEnded
 from . import internals
 from .entity import SLOT, give_back
-from .pending import Ledger
+from .install import owner_of
+from .ledger import LEDGER, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,13 +59,17 @@ class Hooks:
     ``session.info``, which would have to be made first.
     """
 
-    def __init__(self, writer: Writer, limits: Limits, committed: Callable[[Engine], None]) -> None:
+    def __init__(
+        self, owner: object, writer: Writer, limits: Limits, committed: Callable[[Engine], None]
+    ) -> None:
+        self._owner = owner
         self._writer = writer
         self._limits = limits
         self._committed = committed
         number = next(_numbers)
         self._ledger_name = f"_sa_outbox_ledger_{number}"
         self._written_name = f"_sa_outbox_written_{number}"
+        self._seen_name = f"_sa_outbox_commit_seen_{number}"
         # Kept: event.contains() and event.remove() know a bound method by its identity.
         self._functions = {name: getattr(self, name) for name in HOOKS}
 
@@ -87,8 +92,9 @@ class Hooks:
                 "would never be written. Nothing was added"
             )
         ledger = self._ledger(session)
+        self._refuse_too_late(session, ledger, trans)
         ledger.check_room(pending, self._limits)
-        _enter(ledger, trans, pending)
+        ledger.add(pending, internals.scope_of(trans))
         if self._no_hook_comes(session, ledger):
             self._write_now(session, ledger)
 
@@ -106,11 +112,9 @@ class Hooks:
         Fires for add, cascades and for coming back, not for loads. Must not raise: the object is
         in the session already, and would be written without its events.
         """
-        if SLOT in state.dict:
-            trans = internals.autobegin(session)
-            ledger = self._ledger(session)
-            for pending in state.dict.pop(SLOT):
-                _enter(ledger, trans, pending)
+        attributes = state.dict
+        if (SLOT in attributes or LEDGER in attributes) and owner_of(session) is self._owner:
+            self._welcome(session, state)
 
     def after_flush_postexec(self, session: Session, context: UOWTransaction) -> None:
         """The data is written: write the events.
@@ -120,7 +124,7 @@ class Hooks:
         ledger: Ledger | None = session.__dict__.get(self._ledger_name)
         if internals.may_use_several_binds(session):
             ledger = self._ledger(session)
-            ledger.flushed_to.update(session.get_bind(each).engine for each in context.mappers)
+            _note_databases(session, context, ledger)
             if ledger.wrote_on is not None:
                 self._refuse_two_databases(session, ledger)
         if ledger is not None and ledger.pending:
@@ -130,6 +134,7 @@ class Hooks:
 
     def before_commit(self, session: Session) -> None:
         """Write what no flush has written; a clean session's commit does not flush at all."""
+        setattr(internals.innermost(session), self._seen_name, True)
         ledger = session.__dict__.get(self._ledger_name)
         if ledger is not None and ledger.pending:
             self._write_now(session, ledger)
@@ -175,14 +180,16 @@ class Hooks:
         ledger = session.__dict__.get(self._ledger_name)
         if ledger is None:
             return
-        if trans.parent is None:
-            ledger.reset()
-        elif not trans.nested:
+        if trans.parent is not None and not trans.nested:
             return  # a flush's own transaction
-        elif ledger.released is trans:
+        if ledger.released is trans and trans.parent is not None:
             ledger.savepoint_released(trans, internals.scope_of(trans.parent))
-        else:
+            return
+        _let_go(session, ledger, trans)
+        if trans.nested:
             ledger.savepoint_gone(trans)
+        else:
+            ledger.root_ended(trans)
 
     def pending_to_transient(self, session: Session, state: InstanceState[Any]) -> None:
         """A new object was expunged or rolled back: its events wait for its next ``add``."""
@@ -201,6 +208,33 @@ class Hooks:
         if ledger is None:
             ledger = session.__dict__[self._ledger_name] = Ledger()
         return ledger
+
+    def _welcome(self, session: Session, state: InstanceState[Any]) -> None:
+        """Take the events that wait in the object, or for it in a session it has left."""
+        ledger = self._ledger(session)
+        waiting: list[Pending] = state.dict.pop(SLOT, [])
+        elsewhere: Ledger | None = state.dict.get(LEDGER)
+        if elsewhere is not None and elsewhere is not ledger:
+            waiting = [*elsewhere.surrender(state), *waiting]
+        if not waiting:
+            return
+        trans = internals.autobegin(session)
+        for pending in waiting:
+            ledger.add(pending, internals.scope_of(trans))
+        # A new object brings a flush along, a stored one may not.
+        if state.key is not None and self._no_hook_comes(session, ledger):
+            self._write(session, ledger)
+
+    def _refuse_too_late(self, session: Session, ledger: Ledger, trans: SessionTransaction) -> None:
+        """In an ``after_begin`` that a hook behind ours has caused in a commit, the event can
+        neither be written at once nor by a later hook."""
+        if not internals.is_connecting(trans) or not hasattr(trans, self._seen_name):
+            return
+        if not ledger.writing and not internals.is_flushing(session):
+            raise TransactionEnded(
+                "an after_begin hook adds an event in a commit that has come too far to write it. "
+                "Nothing was added"
+            )
 
     def _no_hook_comes(self, session: Session, ledger: Ledger) -> bool:
         """In a commit, and not before the flush that will write it: perhaps in a hook of the
@@ -230,14 +264,33 @@ class Hooks:
         if session.twophase:
             return
         home = self._writer.engine_of(session).dialect  # shared by engines with other options
-        if any(each.dialect is not home for each in ledger.flushed_to):
-            raise NotAtomic(
-                "this transaction has data in another database than the events' table: one could "
-                "commit without the other. The event was not written; roll back. Use twophase=True "
-                "or an outbox in that database"
-            )
+        for engine, name in ledger.flushed_to.items():
+            if engine.dialect is not home:
+                raise NotAtomic(
+                    f"{name} was flushed to another database than the events' table: one could "
+                    "commit without the other. Roll back; use twophase=True, or an outbox in that "
+                    "database"
+                )
 
 
-def _enter(ledger: Ledger, trans: SessionTransaction, pending: Pending) -> None:
-    state = None if pending.entity is None else inspect(pending.entity)
-    ledger.add(pending, internals.scope_of(trans), state)
+def _note_databases(session: Session, context: UOWTransaction, ledger: Ledger) -> None:
+    for state, (_, only_listed) in context.states.items():
+        if not only_listed:
+            engine = session.get_bind(state.mapper).engine
+            ledger.flushed_to.setdefault(engine, state.class_.__qualname__)
+
+
+def _let_go(session: Session, ledger: Ledger, scope: SessionTransaction) -> None:
+    """A scope ends uncommitted. Its events go with it, but those of entities that live on: one
+    that was expunged keeps its change, and so its event; and SQLAlchemy calls no hook of ours for
+    a new object that was deleted and rolled back, and can be added again."""
+    for each in ledger.pending:
+        if each.entity is None or each.scope is not scope or each.dropped:
+            continue
+        if object_session(each.entity) is not session:
+            give_back(each)
+    for state, events in ledger.by_entity.items():
+        if state.was_deleted and state.transient:
+            for each in events:
+                if not each.dropped:
+                    give_back(each)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -11,27 +11,33 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from ..errors import ConfigError, NotInstalled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from .pending import Pending
 
 AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]"
 """Every form in which a program may hold a session."""
 
-_adders: weakref.WeakKeyDictionary[type[Session], Callable[..., None]] = weakref.WeakKeyDictionary()
-"""Session class to the function that adds an event to one of its sessions."""
+
+class Owner(Protocol):
+    """An outbox, as far as the events of entities need it."""
+
+    def add_pending(self, session: Session, pending: Pending) -> None: ...
 
 
-def register_adder(cls: type[Session], adder: Callable[..., None]) -> None:
-    _adders.setdefault(cls, adder)
+_owners: weakref.WeakKeyDictionary[type[Session], Owner] = weakref.WeakKeyDictionary()
+"""Session class to the outbox that was installed on it first."""
 
 
-def adder_of(session: Session) -> Callable[..., None]:
-    """How to add an event to *session*, or :class:`NotInstalled`."""
-    own = getattr(session, "outbox", None)
+def register_owner(cls: type[Session], owner: Owner) -> None:
+    _owners.setdefault(cls, owner)
+
+
+def owner_of(session: Session) -> Owner:
+    """The outbox to which events of the session's entities belong, or :class:`NotInstalled`."""
+    own: Owner | None = getattr(session, "outbox", None)
     if own is not None:
-        adder: Callable[..., None] = own.add_pending
-        return adder
+        return own
     for cls in type(session).__mro__:
-        found = _adders.get(cls)
+        found = _owners.get(cls)
         if found is not None:
             return found
     raise not_installed(type(session))
@@ -68,8 +74,7 @@ def session_class(target: object) -> type[Session]:
     if isinstance(target, type) and issubclass(target, Session):
         return target
     if isinstance(target, type) and issubclass(target, AsyncSession):
-        if "sync_session_class" not in target.__dict__:
-            target.sync_session_class = _subclass(target.sync_session_class)
+        target.sync_session_class = _own(target.sync_session_class)
         return target.sync_session_class
     raise ConfigError(
         "install() takes a sessionmaker, an async_sessionmaker, a scoped session or a session "
@@ -83,11 +88,14 @@ def _own_sync_class(maker: async_sessionmaker[Any]) -> type[Session]:
     current: type[Session] = maker.kw.get("sync_session_class") or maker.class_.sync_session_class
     if not isinstance(current, type):
         raise ConfigError("sync_session_class must be a class for install() to hook it")
-    if "__outbox_own__" not in current.__dict__:
-        current = _subclass(current)
-        maker.configure(sync_session_class=current)
-    return current
+    own = _own(current)
+    if own is not current:
+        maker.configure(sync_session_class=own)
+    return own
 
 
-def _subclass(cls: type[Session]) -> type[Session]:
+def _own(cls: type[Session]) -> type[Session]:
+    """*cls* if it was made here, else a subclass that nobody else has."""
+    if "__outbox_own__" in cls.__dict__:
+        return cls
     return type(cls.__name__, (cls,), {"__outbox_own__": True})

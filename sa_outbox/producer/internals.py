@@ -37,19 +37,23 @@ def scope_of(trans: SessionTransaction) -> SessionTransaction:
     return trans
 
 
+def current_scope(session: Session) -> SessionTransaction | None:
+    trans = session._transaction  # noqa: SLF001 - see the module's docstring
+    return None if trans is None else scope_of(trans)
+
+
 @contextmanager
 def within(session: Session, trans: SessionTransaction) -> Iterator[None]:
-    """Work in *trans*, though a savepoint below it was made already.
+    """Work in *trans*, though a savepoint below it is being made already.
 
     The SAVEPOINT itself is sent with the savepoint's first statement. Everything in this block,
-    lazy loads of a callable included, still runs before it.
+    lazy loads of a callable included, still runs before it. If the block fails, ``begin_nested``
+    does, and the savepoint must not stay behind as the session's current transaction.
     """
     current = session._transaction  # noqa: SLF001 - see the module's docstring
     session._transaction = trans  # noqa: SLF001
-    try:
-        yield
-    finally:
-        session._transaction = current  # noqa: SLF001
+    yield
+    session._transaction = current  # noqa: SLF001
 
 
 def is_flushing(session: Session) -> bool:
@@ -69,7 +73,12 @@ def looking_like_a_flush(session: Session) -> Iterator[None]:
 
 def takes_work(trans: SessionTransaction) -> bool:
     """Not committed, prepared, rolled back or closed; also true while it gets its connection."""
-    return trans.is_active or state_of(trans) == "provisioning_connection"
+    return trans.is_active or is_connecting(trans)
+
+
+def is_connecting(trans: SessionTransaction) -> bool:
+    """In an ``after_begin`` hook: no statement can be sent."""
+    return state_of(trans) == "provisioning_connection"
 
 
 def state_of(trans: SessionTransaction) -> str:
@@ -98,8 +107,11 @@ def connection_for(session: Session, bind: Engine | Connection) -> Connection:
     own transaction would cost as much as everything else that is done for an event.
     """
     trans = session._transaction  # noqa: SLF001 - see the module's docstring
-    taken = None if trans is None else scope_of(trans)._connections.get(bind)  # noqa: SLF001
-    return session.connection(bind_arguments={"bind": bind}) if taken is None else taken[0]
+    if trans is not None and trans.is_active:
+        taken = scope_of(trans)._connections.get(bind)  # noqa: SLF001
+        if taken is not None:
+            return taken[0]
+    return session.connection(bind_arguments={"bind": bind})
 
 
 def may_use_several_binds(session: Session) -> bool:
@@ -115,4 +127,7 @@ def is_autocommit(connection: Connection) -> bool:
     level = connection.get_execution_options().get("isolation_level")
     if level is None:
         level = getattr(connection.dialect, "_on_connect_isolation_level", None)
-    return level == "AUTOCOMMIT"
+    if level is not None:
+        return bool(level == "AUTOCOMMIT")
+    # Set behind SQLAlchemy's back, by connect_args or a creator.
+    return bool(getattr(connection.connection.dbapi_connection, "autocommit", False))

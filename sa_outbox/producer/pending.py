@@ -1,4 +1,4 @@
-"""Events that wait for their write, and what is remembered of them until the transaction ends."""
+"""An event that waits for its write: everything checked, everything but callables serialised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..arguments import (
     checked_text,
 )
 from ..codec import encode, encode_plain
-from ..errors import InvalidEvent, PendingTooLarge, WrongArgument
+from ..errors import InvalidEvent, WrongArgument
 from ..event import NOT_KNOWN, Event, now_duplicate, now_known
 from ..event_types import event_types
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
 
-    from sqlalchemy.engine import Engine
-    from sqlalchemy.orm import InstanceState, SessionTransaction
+    from sqlalchemy.orm import SessionTransaction
 
     from ..event import Deferred
     from ..event_types import EventType
@@ -204,82 +203,3 @@ def _headers(headers: Mapping[str, str] | None, version: int | None) -> dict[str
 
 def _encoded(value: object, limits: Limits) -> str:
     return encode(value, max_bytes=limits.max_payload_bytes, max_depth=limits.max_payload_depth)
-
-
-class Ledger:
-    """What one session has pending and written since its root transaction began."""
-
-    __slots__ = (
-        "by_entity",
-        "by_savepoint",
-        "flushed_to",
-        "pending",
-        "pending_bytes",
-        "released",
-        "writing",
-        "wrote_on",
-    )
-
-    def __init__(self) -> None:
-        self.pending: list[Pending] = []
-        self.writing = False
-        self.reset()
-
-    def reset(self) -> None:
-        """A root transaction ended, in whatever way: nothing of it is remembered."""
-        self.pending.clear()
-        self.pending_bytes = 0
-        self.wrote_on: Engine | None = None
-        self.flushed_to: set[Engine] = set()
-        self.released: SessionTransaction | None = None
-        self.by_entity: dict[InstanceState[Any], list[Pending]] = {}
-        self.by_savepoint: dict[SessionTransaction, list[Pending]] = {}
-
-    def check_room(self, pending: Pending, limits: Limits) -> None:
-        if self.pending_bytes + pending.size > limits.max_pending_bytes:
-            raise PendingTooLarge(
-                f"{len(self.pending):,} events with {self.pending_bytes:,} bytes wait in this "
-                f"session, the limit is {limits.max_pending_bytes:,}: flush() in between"
-            )
-
-    def add(
-        self, pending: Pending, scope: SessionTransaction, state: InstanceState[Any] | None
-    ) -> None:
-        pending.scope = scope
-        self.pending.append(pending)
-        self.pending_bytes += pending.size
-        if state is not None:
-            self.by_entity.setdefault(state, []).append(pending)
-            if scope.nested:
-                self.by_savepoint.setdefault(scope, []).append(pending)
-
-    def take(self) -> list[Pending]:
-        """All that is pending, in the order of adding; nothing is pending afterwards."""
-        taken = [each for each in self.pending if not each.dropped]
-        taken.sort(key=_order)
-        self.pending = []
-        self.pending_bytes = 0
-        return taken
-
-    def put_back(self, taken: list[Pending]) -> None:
-        self.pending[:0] = [each for each in taken if not each.dropped]
-        self.pending_bytes = sum(each.size for each in self.pending)
-
-    def savepoint_released(self, savepoint: SessionTransaction, scope: SessionTransaction) -> None:
-        """What the savepoint held belongs to the scope around it from now on."""
-        for each in self.pending:
-            if each.scope is savepoint:
-                each.scope = scope
-        held = self.by_savepoint.pop(savepoint, None)
-        if held and scope.nested:
-            self.by_savepoint.setdefault(scope, []).extend(held)
-
-    def savepoint_gone(self, savepoint: SessionTransaction) -> None:
-        """The savepoint was rolled back: its events, written or not, never were."""
-        for each in self.by_savepoint.pop(savepoint, ()):
-            each.dropped = True
-        self.put_back([each for each in self.take() if each.scope is not savepoint])
-
-
-def _order(pending: Pending) -> int:
-    return pending.order

@@ -9,7 +9,7 @@ from sqlalchemy.orm import sessionmaker
 
 from ..tables import tables
 from .hooks import Hooks
-from .install import not_installed, register_adder, session_class, sync_session
+from .install import not_installed, register_owner, session_class, sync_session
 from .notifier import notifier
 from .pending import make_pending
 from .session import AsyncOutboxSession, OutboxSession
@@ -38,7 +38,7 @@ class Producer:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tables = tables(settings.names)
-        self._hooks = Hooks(Writer(self.tables, settings), settings.limits, self._poke)
+        self._hooks = Hooks(self, Writer(self.tables, settings), settings.limits, self._poke)
         self._installed: set[type[Session]] = set()
         self._notifies = settings.notifies  # asked once: the hook after a commit must not fail
 
@@ -76,7 +76,7 @@ class Producer:
         if not self.is_installed_on(cls):
             self._hooks.listen_on(cls)
             self._installed.add(cls)
-            register_adder(cls, self.add_pending)
+            register_owner(cls, self)
             if issubclass(cls, OutboxSession) and cls is not OutboxSession and cls.outbox is None:
                 cls.outbox = self
         return target

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from ..settings import Names, Settings
     from ..tables import Tables
-    from .pending import Ledger, Pending
+    from .ledger import Ledger
+    from .pending import Pending
 
 _ROUNDS: Final = 100
 _STATEMENT_BYTES: Final = 8_388_608
@@ -162,10 +163,17 @@ class Writer:
 
 
 def _sorted_out(session: Session, taken: list[Pending]) -> tuple[list[Pending], list[Pending]]:
-    """Those to write now, and those whose entity has no row yet (a flush of some objects only)."""
+    """Those to write now, and those to hold.
+
+    Held are events whose entity has no row yet (a flush of some objects only), and those of an
+    outer scope: written inside a savepoint, they would go with it.
+    """
+    scope = internals.current_scope(session)
     ready, held = [], []
     for each in taken:
-        if each.entity is None:
+        if each.scope is not scope:
+            held.append(each)
+        elif each.entity is None:
             ready.append(each)
         elif object_session(each.entity) is not session:
             give_back(each)  # expunged before it was written: the event follows its entity

@@ -35,13 +35,6 @@ MADE: dict[str, Callable[[], OutboxError]] = {
     "RetryLater": lambda: errors.RetryLater("why", delay=timedelta(1)),
     "Reject": lambda: errors.Reject("why"),
 }
-NOT_PICKLED = {
-    "InvalidEvent",
-    "WrongArgument",
-    "UnknownEventType",
-    "PayloadError",
-    "PayloadTooLarge",
-}
 
 
 def drawn() -> dict[str, tuple[str | None, str]]:
@@ -115,15 +108,7 @@ class TestTree:
 
     @pytest.mark.parametrize(
         "cls",
-        [
-            pytest.param(
-                each,
-                marks=[pytest.mark.xfail(reason="made anew from its message alone")]
-                if each.__name__ in NOT_PICKLED
-                else [],
-            )
-            for each in CLASSES
-        ],
+        CLASSES,
     )
     def test_each_survives_a_process_boundary(self, cls: type[OutboxError]) -> None:
         """Task queues and test runners pickle what went wrong."""

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import alembic
 import pytest
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-import alembic
-from alembic import command
 from sa_outbox import migrations, schema
 from sa_outbox.settings import Names
 from tests.migration.snapshot import snapshot

@@ -30,7 +30,7 @@ from zoneinfo import ZoneInfo
 import psycopg
 import pydantic
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import URL, Engine, create_engine, select, text
 from sqlalchemy.exc import DBAPIError
@@ -225,10 +225,6 @@ class BrokenZone(tzinfo):
         raise ZeroDivisionError
 
 
-def bug(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(reason=reason)
-
-
 REFUSED = [
     pytest.param(payload("$", lambda: float("nan")), id="A01-nan"),
     pytest.param(payload("$.x", lambda: {"x": float("nan")}), id="A01-nan-inside"),
@@ -256,7 +252,6 @@ REFUSED = [
     pytest.param(
         payload("$", lambda: {Stage.PLACED: 1, "placed": 2}),
         id="A11-two-keys-become-one",
-        marks=bug("the last one wins and a value vanishes"),
     ),
     pytest.param(payload("$[1]", lambda: {1: 2}), id="A13-int-key"),
     pytest.param(payload("$.a[None]", lambda: {"a": {None: 2}}), id="A13-none-key"),
@@ -324,7 +319,8 @@ REFUSED = [
     pytest.param(option("headers", ["a"], error=WrongArgument), id="B35-list"),
     pytest.param(option("headers", {"version": "9"}), id="B35-version"),
     pytest.param(
-        option("headers", Lazy()), id="B35-unreadable", marks=bug("its own error comes through")
+        option("headers", Lazy()),
+        id="B35-unreadable",
     ),
     pytest.param(option("delay", timedelta(seconds=-1)), id="B36-negative-delay"),
     pytest.param(option("delay", 5, error=WrongArgument), id="B36-number"),
@@ -340,7 +336,6 @@ REFUSED = [
     pytest.param(
         option("run_at", datetime(2026, 1, 1, tzinfo=BrokenZone())),
         id="B39-broken-zone",
-        marks=bug("its own error comes through"),
     ),
     pytest.param(option("delay", timedelta(days=999_999_999)), id="B40-endless-delay"),
     pytest.param(
@@ -357,7 +352,6 @@ REFUSED = [
     pytest.param(
         option("priority", 10**5_000),
         id="B42-priority-endless",
-        marks=bug("its message can't be made: a bare ValueError"),
     ),
 ]
 
@@ -514,24 +508,22 @@ ACCEPTED = [
     pytest.param(
         Accepted(event=Kind.PLACED, columns={"event_type": "kind.placed"}),
         id="B29-enum-of-text",
-        marks=bug("stored as Kind.PLACED: the name goes through format()"),
     ),
     pytest.param(Accepted(event="never.registered", payload=1, stored=1), id="B30-unknown-type"),
     pytest.param(column("key", None), id="B31-no-key"),
     pytest.param(column("key", "größe 😀 '\"\\"), id="B31-odd-key"),
     pytest.param(column("key", "x" * 512), id="B31-512-bytes"),
     pytest.param(
-        column("key", Text("a")), id="B31-key-of-a-subclass", marks=bug("TypeError of msgspec")
+        column("key", Text("a")),
+        id="B31-key-of-a-subclass",
     ),
     pytest.param(
         column("tenant", Text("a")),
         id="B31-tenant-of-a-subclass",
-        marks=bug("TypeError of msgspec"),
     ),
     pytest.param(
         Accepted(options={"idempotency_key": Text("a")}),
         id="B31-idempotency-key-of-a-subclass",
-        marks=bug("TypeError of msgspec, and only at the flush"),
     ),
     pytest.param(column("tenant", "größe"), id="B31-tenant"),
     pytest.param(column("headers", {}), id="B35-no-headers"),
@@ -546,12 +538,10 @@ ACCEPTED = [
     pytest.param(
         column("run_at", SOON.astimezone(timezone(timedelta(hours=20)))),
         id="B41-20-hours-east",
-        marks=bug("PostgreSQL knows no such zone: the flush fails"),
     ),
     pytest.param(
         column("run_at", SOON.astimezone(timezone(timedelta(microseconds=1)))),
         id="B41-a-microsecond-east",
-        marks=bug("PostgreSQL knows no such zone: the flush fails"),
     ),
     pytest.param(column("priority", 32_767), id="B42-highest-priority"),
     pytest.param(column("priority", -32_768), id="B42-lowest-priority"),
@@ -808,7 +798,6 @@ def test_a25_the_error_of_a_failing_insert_has_no_parameters(
     assert SECRET not in "".join(traceback.format_exception(error))
 
 
-@bug("PostgreSQL's DETAIL shows the failing row, and the driver's message has it")
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a25_the_error_of_a_violated_constraint_does_not_show_the_row(
     fresh: URL, outbox: Outbox, driver: str
@@ -974,7 +963,6 @@ def test_c54_the_right_to_insert_is_all_that_a_producer_needs(fresh: URL, outbox
     assert scalars(fresh, "SELECT event_type FROM outbox") == ["probe"]
 
 
-@bug("the message names the log, whichever table it is")
 def test_c54_a_missing_right_on_the_idempotency_keys_is_told_by_its_name(
     fresh: URL, outbox: Outbox
 ) -> None:
@@ -1101,8 +1089,8 @@ def deferred(session: OutboxSession) -> None:
     "work",
     [
         in_one_flush,
-        pytest.param(data_first, marks=bug("only data of the same flush is looked at")),
-        pytest.param(event_first, marks=bug("only data of the same flush is looked at")),
+        pytest.param(data_first),
+        pytest.param(event_first),
         only_a_commit,
         deferred,
     ],
@@ -1211,6 +1199,17 @@ NASTY_CALLS = st.tuples(
 )
 
 
+def as_jsonb_tells(value: Any) -> Any:
+    """jsonb writes a large float out as an integer; as floats they are the same number."""
+    if isinstance(value, dict):
+        return {key: as_jsonb_tells(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_jsonb_tells(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and 2**53 < abs(value) < 10**308:
+        return float(value)
+    return value
+
+
 def throw_at(engine: Engine, calls: list[tuple[Any, Any, dict[str, Any]]]) -> None:
     """Only our errors come out, the commit works, and what was accepted is stored."""
     outbox = Outbox(notify="off")
@@ -1238,7 +1237,8 @@ def throw_at(engine: Engine, calls: list[tuple[Any, Any, dict[str, Any]]]) -> No
     ]
     for row, (event, options) in zip(found, written, strict=False):
         assert row.event_type == str.__str__(event.event_type)
-        assert row.payload == json.loads(encode(event.payload, max_bytes=10**7, max_depth=100))
+        given_text = encode(event.payload, max_bytes=10**7, max_depth=100)
+        assert as_jsonb_tells(row.payload) == as_jsonb_tells(json.loads(given_text))
         assert row.key == options.get("key")
         assert row.tenant == options.get("tenant")
         assert row.headers == (options.get("headers") or {})
@@ -1256,8 +1256,6 @@ def test_f28_whatever_is_thrown_at_add_event_only_typed_errors_come_out(
     throw_at(shared_engine, calls)
 
 
-@bug("text of subclasses, odd zones and unreadable headers")
-@settings(phases=[Phase.generate])  # shrinking what is expected to fail takes a minute
 @given(st.lists(NASTY_CALLS, min_size=1, max_size=6))
 def test_f28_nastier_things_too(
     shared_engine: Engine, calls: list[tuple[Any, Any, dict[str, Any]]]

@@ -55,7 +55,6 @@ def test_autocommit_of_a_sessions_connection_is_refused(setup: Setup) -> None:
         refused(setup, session)
 
 
-@pytest.mark.xfail(reason="BUG 10: the driver's own autocommit is not seen")
 def test_autocommit_of_the_driver_is_refused(setup: Setup) -> None:
     autocommit = create_engine(setup.engine.url, connect_args={"autocommit": True})
     try:
@@ -229,7 +228,6 @@ def test_two_phases_make_two_databases_atomic(setup: Setup, other: Engine) -> No
     assert setup.types() == ["a"]
 
 
-@pytest.mark.xfail(reason="BUG 2: entities that are only referred to are taken for written")
 def test_an_entity_of_another_database_may_be_referred_to(setup: Setup, other: Engine) -> None:
     for engine in (setup.engine, other):
         with Session(engine) as plain:

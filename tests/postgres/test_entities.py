@@ -107,7 +107,6 @@ def test_a_stored_entity_that_leaves_takes_its_event_along(setup: Setup) -> None
     assert setup.types() == ["e"]
 
 
-@pytest.mark.xfail(reason="BUG 5: an event pending in the first session does not follow its entity")
 def test_a_stored_entity_that_changes_its_session_takes_its_event_along(setup: Setup) -> None:
     an_order(setup)
     with setup.maker() as first, setup.maker() as second:
@@ -122,7 +121,6 @@ def test_a_stored_entity_that_changes_its_session_takes_its_event_along(setup: S
     assert setup.types() == ["renamed"]
 
 
-@pytest.mark.xfail(reason="BUG 5: the change survives the close of its session, its event does not")
 def test_a_changed_entity_of_a_closed_session_takes_its_event_along(setup: Setup) -> None:
     an_order(setup)
     with setup.maker() as session:
@@ -193,6 +191,21 @@ def test_a_rolled_back_new_entity_added_again_has_its_event_once(
     assert setup.rows() == [("placed", stored)]
 
 
+def test_an_event_that_was_given_back_keeps_its_place(setup: Setup) -> None:
+    order = Order(name="x")
+    order.record_event("1")
+    with setup.maker() as session:
+        session.add(order)
+        session.flush()
+        later = Order(name="y")
+        later.record_event("2")
+        session.rollback()
+        session.add_all([later, order])
+        session.commit()
+
+    assert setup.types() == ["1", "2"]
+
+
 def test_a_new_entity_of_a_rolled_back_savepoint_added_again_has_its_event_once(
     setup: Setup,
 ) -> None:
@@ -208,7 +221,6 @@ def test_a_new_entity_of_a_rolled_back_savepoint_added_again_has_its_event_once(
     assert setup.types() == ["placed"]
 
 
-@pytest.mark.xfail(reason="BUG 8: SQLAlchemy calls no *_to_transient hook for a deleted object")
 def test_a_new_entity_deleted_and_rolled_back_has_its_event_when_added_again(
     setup: Setup,
 ) -> None:
@@ -270,6 +282,36 @@ def test_an_event_of_a_rolled_back_savepoint_does_not_come_back_with_its_entity(
         order.record_event("inside")
         setup.flush(session)
         savepoint.rollback()
+        session.rollback()
+        session.add(order)
+        session.commit()
+
+    assert setup.types() == ["placed"]
+
+
+def test_an_event_of_a_released_savepoint_comes_back_with_its_entity(setup: Setup) -> None:
+    order = Order(name="x")
+    order.record_event("placed")
+    with setup.maker() as session:
+        session.add(order)
+        with session.begin_nested():
+            order.record_event("inside")
+        session.rollback()
+        session.add(order)
+        session.commit()
+
+    assert setup.types() == ["placed", "inside"]
+
+
+def test_an_event_released_into_a_rolled_back_savepoint_does_not_come_back(setup: Setup) -> None:
+    order = Order(name="x")
+    order.record_event("placed")
+    with setup.maker() as session:
+        session.add(order)
+        outer = session.begin_nested()
+        with session.begin_nested():
+            order.record_event("inside")
+        outer.rollback()
         session.rollback()
         session.add(order)
         session.commit()

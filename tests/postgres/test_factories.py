@@ -136,7 +136,6 @@ def test_two_outboxes_share_a_session(setup: Setup) -> None:
     assert (setup.outbox.pokes, second.pokes) == (1, 1)
 
 
-@pytest.mark.xfail(reason="BUG 1: hooks of every outbox gather on the class and take its events")
 def test_entities_record_for_the_outbox_of_their_own_session(engine: Engine) -> None:
     first, second = CountingOutbox(), CountingOutbox()
 
@@ -153,7 +152,6 @@ def test_entities_record_for_the_outbox_of_their_own_session(engine: Engine) -> 
         assert second.pending(session) == (recorded,)
 
 
-@pytest.mark.xfail(reason="BUG 1: a session made by hand takes the events of other factories")
 def test_a_session_made_by_hand_leaves_the_sessions_of_a_factory_alone(engine: Engine) -> None:
     first, second = CountingOutbox(), CountingOutbox()
 
@@ -282,7 +280,6 @@ def test_install_on_an_async_session_class_stays_there() -> None:
     assert not outbox.is_installed_on(Session)
 
 
-@pytest.mark.xfail(reason="BUG 11: the sync class that an async class names is hooked itself")
 @pytest.mark.parametrize("inherited", [Session, OutboxSession])
 def test_an_async_session_class_never_lends_its_sync_class_to_be_hooked(
     inherited: type[Session],

@@ -230,7 +230,6 @@ class TestAfterARollback:
         assert second.duplicate_of == first.event_id
         assert ids_of(engine) == [first.event_id]
 
-    @pytest.mark.xfail(reason="duplicate_of of the rolled-back transaction is kept")
     def test_an_event_that_was_a_duplicate_once_and_is_written_later_is_none(
         self, engine: Engine, sessions: sessionmaker[OutboxSession]
     ) -> None:

@@ -87,7 +87,6 @@ def test_after_a_failed_flush_the_session_takes_no_event_before_rollback(setup: 
     assert setup.types() == ["c"]
 
 
-@pytest.mark.xfail(reason="BUG 12: connection_for() hands out the connection of a dead transaction")
 def test_after_a_failed_flush_another_flush_writes_nothing(setup: Setup) -> None:
     with setup.engine.connect() as connection:
         connection.begin()
@@ -191,7 +190,6 @@ def test_a_rolled_back_savepoint_makes_room(setup: Setup) -> None:
     assert setup.types() == ["second"]
 
 
-@pytest.mark.xfail(reason="BUG 6: events given back to an expunged entity still count as waiting")
 def test_expunged_entities_make_room(setup: Setup) -> None:
     outbox = CountingOutbox(limits=Limits(max_pending_bytes=500))
     with outbox.install(sessionmaker(setup.engine))() as session:

@@ -297,7 +297,6 @@ class SessionMachine(RuleBasedStateMachine):
         if self.nested:
             self.database.run(self.nested.pop().rollback)
             self.model.roll_back_scope()
-            self._forget_detached()
         else:
             self._roll_back()
 
@@ -323,7 +322,6 @@ class SessionMachine(RuleBasedStateMachine):
     def roll_back_savepoint(self) -> None:
         self.database.run(self.nested.pop().rollback)
         self.model.roll_back_scope()
-        self._forget_detached()
 
     @usable
     @rule()
@@ -360,7 +358,6 @@ class SessionMachine(RuleBasedStateMachine):
         self.database.run(self.session.rollback)
         self.nested.clear()
         self.model.roll_back()
-        self._forget_detached()
         if had_transaction and self.kind in ("conditional_savepoint", "rollback_only"):
             self._external_rolled_back()
 
@@ -376,34 +373,31 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["close", "reset"]))
     def close(self, how: str) -> None:
         unwritten = {each.event_type for each in self.outbox.pending(self.session)}
-        flushed_only = self.kind in ("conditional_savepoint", "rollback_only")
         self.database.run(getattr(self.session, how))
         assert self.outbox.pending(self.session) == ()
-        self._model_close(unwritten if flushed_only else None)
+        self._model_close(unwritten)
         self.nested.clear()
 
-    def _model_close(self, unwritten: set[str] | None) -> None:
-        """New objects are transient again. In somebody else's transaction what was flushed
-        outside of a savepoint stays, as it would without us; in our own, nothing does."""
-        scope = self.model.scope
-        flushed = [pair[1] for pair in self.entities if pair[1].where == "persistent"]
+    def _model_close(self, unwritten: set[str]) -> None:
+        """New objects are transient again, stored ones are detached and keep what was not written.
+        In somebody else's transaction what was flushed outside of a savepoint stays, as it would
+        without us; in our own, nothing does."""
         for _, entity in self.entities:
             if entity.where == "pending":
                 self.model.expunge_new(entity)
+            elif entity.where == "persistent" and entity.added_in is None:
+                self.model.expunge_persistent(entity, unwritten)
+        scope = self.model.scope
+        flushed = [pair[1] for pair in self.entities if pair[1].where == "persistent"]
         while scope is not None and scope.parent is not None:
             scope = scope.parent
-        if scope is not None and unwritten is not None:
+        if scope is not None and self.kind in ("conditional_savepoint", "rollback_only"):
             self.model.committed += [each for each in scope.events if each.name not in unwritten]
             kept = {each.name for each in scope.entities if each.where == "persistent"}
             self.model.committed_entities |= kept
         self.model.scope = None
         for entity in flushed:
             entity.where = "gone"
-
-    def _forget_detached(self) -> None:
-        for _, entity in self.entities:
-            if entity.where == "detached":
-                entity.where = "gone"
 
     # The verdict
 

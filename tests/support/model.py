@@ -78,11 +78,14 @@ class Model:
     def expunge_persistent(self, entity: ModelEntity, unwritten: set[str]) -> None:
         """What was not written yet follows the object."""
         entity.where = "detached"
-        scope = self.begin()
-        for event in [each for each in scope.events if each.entity is entity]:
-            if event.name in unwritten:
-                scope.events.remove(event)
-                entity.waiting.append(event)
+        scope = self.scope
+        while scope is not None:
+            for event in [each for each in scope.events if each.entity is entity]:
+                if event.name in unwritten:
+                    scope.events.remove(event)
+                    entity.waiting.append(event)
+            scope = scope.parent
+        entity.waiting.sort(key=lambda each: self.order[each.name])
 
     def flushed(self) -> None:
         scope = self.scope

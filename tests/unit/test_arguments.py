@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from sa_outbox.arguments import (
     MAX_AHEAD,
     check_event_type,
-    check_headers,
     check_priority,
-    check_schedule,
-    check_text,
+    checked_headers,
+    checked_schedule,
+    checked_text,
 )
 from sa_outbox.errors import InvalidEvent, WrongArgument
 
@@ -86,7 +86,6 @@ class TestEventType:
 
         assert caught.value.field == "event_type"
 
-    @pytest.mark.xfail(reason="looked up among the known names before its type is checked")
     @pytest.mark.parametrize("name", [[], {}])
     def test_a_name_that_can_not_be_hashed_is_a_wrong_argument(self, name: Any) -> None:
         with pytest.raises(WrongArgument):
@@ -112,7 +111,7 @@ class TestText:
 
     @pytest.mark.parametrize("value", [None, "a", " ", "größe 😀", "x" * 512, "é" * 256, "\u202e"])
     def test_text_of_up_to_512_bytes_is_accepted(self, value: str | None) -> None:
-        check_text("key", value)
+        checked_text("key", value)
 
     @pytest.mark.parametrize("field", FIELDS)
     @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ class TestText:
         self, field: str, value: str
     ) -> None:
         with pytest.raises(InvalidEvent) as caught:
-            check_text(field, value)
+            checked_text(field, value)
 
         assert caught.value.field == field
         assert field in str(caught.value)
@@ -133,14 +132,14 @@ class TestText:
     @pytest.mark.parametrize("value", [0, 1, True, b"a", 1.5, ["a"], object()])
     def test_what_is_not_text_is_a_wrong_argument(self, value: Any) -> None:
         with pytest.raises(WrongArgument) as caught:
-            check_text("key", value)
+            checked_text("key", value)
 
         assert isinstance(caught.value, TypeError)
 
     @given(st.text(st.characters(), max_size=600))
     def test_what_is_accepted_can_be_encoded_and_is_bounded(self, value: str) -> None:
         try:
-            check_text("key", value)
+            checked_text("key", value)
         except InvalidEvent:
             return
         assert 1 <= len(value.encode()) <= 512
@@ -160,8 +159,8 @@ class Unreadable(Mapping[str, str]):
 
 class TestHeaders:
     def test_names_as_in_http_with_text_are_accepted(self) -> None:
-        check_headers({})
-        check_headers({"x-request-id": "é 😀 \u2028", "a.b_c": "", "X" * 128: "y" * 10_000})
+        checked_headers({})
+        checked_headers({"x-request-id": "é 😀 \u2028", "a.b_c": "", "X" * 128: "y" * 10_000})
 
     @pytest.mark.parametrize(
         "name",
@@ -170,20 +169,20 @@ class TestHeaders:
     )
     def test_other_names_are_refused(self, name: str) -> None:
         with pytest.raises(InvalidEvent) as caught:
-            check_headers({"ok": "1", name: "x"})
+            checked_headers({"ok": "1", name: "x"})
 
         assert caught.value.field == "headers"
 
     @pytest.mark.parametrize("value", ["a\r\nInjected: 1", "a\nb", "\x00", "\x7f", "\x1b[2J"])
     def test_a_value_that_could_become_two_headers_is_refused(self, value: str) -> None:
         with pytest.raises(InvalidEvent) as caught:
-            check_headers({"a": value})
+            checked_headers({"a": value})
 
         assert caught.value.field == "headers"
 
     def test_the_version_can_not_be_set_by_hand(self) -> None:
         with pytest.raises(InvalidEvent, match="version"):
-            check_headers({"version": "2"})
+            checked_headers({"version": "2"})
 
     @pytest.mark.parametrize(
         "headers",
@@ -191,14 +190,13 @@ class TestHeaders:
     )
     def test_anything_but_text_to_text_is_a_wrong_argument(self, headers: Any) -> None:
         with pytest.raises(WrongArgument) as caught:
-            check_headers(headers)
+            checked_headers(headers)
 
         assert caught.value.field == "headers"
 
-    @pytest.mark.xfail(reason="the mapping's own error comes through", raises=LookupError)
     def test_a_mapping_that_can_not_be_read_is_an_invalid_event(self) -> None:
         with pytest.raises(InvalidEvent):
-            check_headers(Unreadable())
+            checked_headers(Unreadable())
 
 
 class BrokenZone(tzinfo):
@@ -214,11 +212,11 @@ class BrokenZone(tzinfo):
 
 class TestSchedule:
     def test_nothing_is_accepted(self) -> None:
-        check_schedule(None, None)
+        checked_schedule(None, None)
 
     @pytest.mark.parametrize("delay", [timedelta(0), timedelta(microseconds=1), MAX_AHEAD])
     def test_a_delay_of_up_to_ten_years_is_accepted(self, delay: timedelta) -> None:
-        check_schedule(None, delay)
+        checked_schedule(None, delay)
 
     @pytest.mark.parametrize(
         "delay",
@@ -232,14 +230,14 @@ class TestSchedule:
     )
     def test_a_negative_or_endless_delay_is_refused(self, delay: timedelta) -> None:
         with pytest.raises(InvalidEvent) as caught:
-            check_schedule(None, delay)
+            checked_schedule(None, delay)
 
         assert caught.value.field == "delay"
 
     @pytest.mark.parametrize("delay", [1, 0, 1.5, "1h", float("nan"), True])
     def test_a_delay_that_is_not_a_span_is_a_wrong_argument(self, delay: Any) -> None:
         with pytest.raises(WrongArgument) as caught:
-            check_schedule(None, delay)
+            checked_schedule(None, delay)
 
         assert caught.value.field == "delay"
 
@@ -247,12 +245,12 @@ class TestSchedule:
         "zone", [UTC, timezone(timedelta(hours=-11)), ZoneInfo("Europe/Berlin")], ids=str
     )
     def test_an_aware_time_is_accepted_in_the_past_too(self, zone: tzinfo) -> None:
-        check_schedule(datetime.now(zone), None)
-        check_schedule(datetime(1971, 1, 1, tzinfo=zone), None)
+        checked_schedule(datetime.now(zone), None)
+        checked_schedule(datetime(1971, 1, 1, tzinfo=zone), None)
 
     def test_a_naive_time_is_refused(self) -> None:
         with pytest.raises(InvalidEvent, match="aware") as caught:
-            check_schedule(datetime(2026, 1, 1), None)  # noqa: DTZ001 - that is the point
+            checked_schedule(datetime(2026, 1, 1), None)  # noqa: DTZ001 - that is the point
 
         assert caught.value.field == "run_at"
 
@@ -268,31 +266,30 @@ class TestSchedule:
     )
     def test_a_time_before_1970_or_far_ahead_is_refused(self, run_at: datetime) -> None:
         with pytest.raises(InvalidEvent) as caught:
-            check_schedule(run_at, None)
+            checked_schedule(run_at, None)
 
         assert caught.value.field == "run_at"
 
     @pytest.mark.parametrize("run_at", [1, "2026-01-01", date(2026, 1, 1), timedelta(1)])
     def test_a_time_that_is_not_a_datetime_is_a_wrong_argument(self, run_at: Any) -> None:
         with pytest.raises(WrongArgument) as caught:
-            check_schedule(run_at, None)
+            checked_schedule(run_at, None)
 
         assert caught.value.field == "run_at"
 
     def test_a_time_and_a_delay_together_are_refused(self) -> None:
         with pytest.raises(InvalidEvent, match="not both"):
-            check_schedule(datetime.now(UTC), timedelta(0))
+            checked_schedule(datetime.now(UTC), timedelta(0))
 
-    @pytest.mark.xfail(reason="the zone's own error comes through", raises=ZeroDivisionError)
     def test_a_time_zone_that_raises_is_an_invalid_event(self) -> None:
         with pytest.raises(InvalidEvent):
-            check_schedule(datetime(2026, 1, 1, tzinfo=BrokenZone()), None)
+            checked_schedule(datetime(2026, 1, 1, tzinfo=BrokenZone()), None)
 
     @given(st.datetimes(timezones=st.timezones() | st.none()) | st.none(), st.timedeltas())
     def test_no_other_error_comes_out(self, run_at: datetime | None, delay: timedelta) -> None:
         for arguments in ((run_at, None), (None, delay), (run_at, delay)):
             with suppress(InvalidEvent):
-                check_schedule(*arguments)
+                checked_schedule(*arguments)
 
 
 class TestPriority:
@@ -314,7 +311,6 @@ class TestPriority:
 
         assert caught.value.field == "priority"
 
-    @pytest.mark.xfail(reason="the message can't be made: 4,300 digits", raises=ValueError)
     def test_an_endless_number_is_an_invalid_event(self) -> None:
         with pytest.raises(InvalidEvent):
             check_priority(10**5_000)

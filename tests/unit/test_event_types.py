@@ -218,24 +218,21 @@ class TestLoad:
         assert type(loaded) is cls
         assert loaded == value
 
-    @pytest.mark.xfail(reason="written as an object, read as an array: stored, never read")
     def test_a_struct_like_an_array_comes_back(self, types: EventTypes) -> None:
         types.register("order.placed")(Listed)
 
         assert types.load("order.placed", 1, written(Listed(1))) == Listed(1)
 
-    @pytest.mark.xfail(reason="its tag is not written: stored, never read")
     def test_a_tagged_struct_in_a_union_comes_back(self, types: EventTypes) -> None:
         types.register("order.paid")(Paid)
 
         assert types.load("order.paid", 1, written(Paid(Transfer("DE")))) == Paid(Transfer("DE"))
 
-    @pytest.mark.xfail(reason="written by one alias, read by the other: stored, never read")
-    def test_a_model_with_two_aliases_comes_back(self, types: EventTypes) -> None:
-        types.register("order.placed")(Renamed)
-        value = Renamed.model_validate({"in": 1})
-
-        assert types.load("order.placed", 1, written(value)) == value
+    def test_a_model_written_by_one_alias_and_read_by_another_is_refused(
+        self, types: EventTypes
+    ) -> None:
+        with pytest.raises(ConfigError, match="alias"):
+            types.register("order.placed")(Renamed)
 
     def test_an_unregistered_name_stays_json(self, types: EventTypes) -> None:
         payload = {"a": [1, None]}
@@ -336,7 +333,6 @@ class TestUpcasters:
 
         assert types.load("line.added", 1, {"sku": "a"}) == Line("a", Decimal(1))
 
-    @pytest.mark.xfail(reason="the upcaster's own error comes through", raises=KeyError)
     def test_an_upcaster_that_raises_is_a_decode_error(self, types: EventTypes) -> None:
         types.register("line.added", version=2)(Line)
         types.upcast("line.added", since=1)(lambda payload: payload["missing"])

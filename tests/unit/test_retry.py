@@ -108,7 +108,6 @@ class TestDelay:
 
         assert policy.delay_after(attempt, chance=0.5) == timedelta(0)
 
-    @pytest.mark.xfail(reason="where the power overflows, zero times it becomes the maximum")
     @pytest.mark.parametrize("attempt", [1_026, 10**5])
     def test_a_base_of_zero_never_waits_after_very_many_attempts(self, attempt: int) -> None:
         policy = RetryPolicy(attempts=10**6, base=timedelta(0), jitter=False)
@@ -172,7 +171,6 @@ class TestBadPolicies:
         with pytest.raises(ConfigError, match=next(iter(options))):
             RetryPolicy(**options)
 
-    @pytest.mark.xfail(reason="not checked, or checked by a comparison that raises TypeError")
     @pytest.mark.parametrize(
         "options",
         [

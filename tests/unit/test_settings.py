@@ -139,7 +139,7 @@ class TestLimits:
             Limits(**{field: value})
 
     def test_no_limit_is_above_what_postgresql_stores_or_python_reads(self) -> None:
-        Limits(max_payload_bytes=250_000_000, max_payload_depth=500)
+        Limits(max_payload_bytes=250_000_000, max_payload_depth=200)
         with pytest.raises(ConfigError, match="max_payload_bytes"):
             Limits(max_payload_bytes=250_000_001)
         with pytest.raises(ConfigError, match="max_payload_depth"):
@@ -157,13 +157,11 @@ class TestSettings:
         with pytest.raises(ConfigError, match="idempotency_key_lifetime"):
             Settings(idempotency_key_lifetime=value)
 
-    @pytest.mark.xfail(reason="not bounded: the flush fails with 'timestamp out of range'")
     @pytest.mark.parametrize("value", [timedelta.max, timedelta(days=365 * 300_000)])
     def test_a_lifetime_no_timestamp_can_hold_is_refused(self, value: timedelta) -> None:
         with pytest.raises(ConfigError, match="idempotency_key_lifetime"):
             Settings(idempotency_key_lifetime=value)
 
-    @pytest.mark.xfail(reason="names and limits are not checked for their type")
     @pytest.mark.parametrize(
         "options", [{"names": "outbox"}, {"limits": 5}, {"limits": {}}], ids=str
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from alembic import context
 from shop_models import Base  # type: ignore[import-not-found]  # found by prepend_sys_path
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from alembic import context
 from sa_outbox import schema
 
 OUTBOX_SCHEMA = os.environ.get("SHOP_OUTBOX_SCHEMA") or None

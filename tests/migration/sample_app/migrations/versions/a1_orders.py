@@ -1,7 +1,6 @@
 """orders"""
 
 import sqlalchemy as sa
-
 from alembic import op
 
 revision = "a1"

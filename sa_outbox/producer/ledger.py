@@ -1,0 +1,127 @@
+"""What one session remembers of its events until its root transaction ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import inspect
+
+from ..errors import PendingTooLarge
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+    from sqlalchemy.orm import InstanceState, SessionTransaction
+
+    from ..settings import Limits
+    from .pending import Pending
+
+LEDGER = "_sa_outbox_ledger"
+"""Where an entity with a session has the ledger in which its events wait."""
+
+
+class Ledger:
+    """What one session has pending and written since its root transaction began."""
+
+    __slots__ = (
+        "by_entity",
+        "by_savepoint",
+        "flushed_to",
+        "pending",
+        "pending_bytes",
+        "released",
+        "writing",
+        "wrote_on",
+    )
+
+    def __init__(self) -> None:
+        self.pending: list[Pending] = []
+        self.writing = False
+        self.reset()
+
+    def reset(self) -> None:
+        """A root transaction ended, in whatever way: nothing of it is remembered."""
+        self.pending = []
+        self.pending_bytes = 0
+        self.wrote_on: Engine | None = None
+        self.flushed_to: dict[Engine, str] = {}
+        self.released: SessionTransaction | None = None
+        self.by_entity: dict[InstanceState[Any], list[Pending]] = {}
+        self.by_savepoint: dict[SessionTransaction, list[Pending]] = {}
+
+    def check_room(self, pending: Pending, limits: Limits) -> None:
+        if self.pending_bytes + pending.size <= limits.max_pending_bytes:
+            return
+        self.put_back(self.take())  # what was dropped meanwhile does not count
+        if self.pending_bytes + pending.size > limits.max_pending_bytes:
+            raise PendingTooLarge(
+                f"{len(self.pending):,} events with {self.pending_bytes:,} bytes wait in this "
+                f"session, the limit is {limits.max_pending_bytes:,}: flush() in between"
+            )
+
+    def add(self, pending: Pending, scope: SessionTransaction) -> None:
+        state = None if pending.entity is None else inspect(pending.entity)
+        pending.scope = scope
+        self.pending.append(pending)
+        self.pending_bytes += pending.size
+        if state is not None:
+            state.dict[LEDGER] = self
+            self.by_entity.setdefault(state, []).append(pending)
+            if scope.nested:
+                self.by_savepoint.setdefault(scope, []).append(pending)
+
+    def take(self) -> list[Pending]:
+        """All that is pending, in the order of adding; nothing is pending afterwards."""
+        taken = [each for each in self.pending if not each.dropped]
+        taken.sort(key=_order)
+        self.pending = []
+        self.pending_bytes = 0
+        return taken
+
+    def put_back(self, taken: list[Pending]) -> None:
+        self.pending[:0] = [each for each in taken if not each.dropped]
+        self.pending_bytes = sum(each.size for each in self.pending)
+
+    def root_ended(self, root: SessionTransaction) -> None:
+        """Nothing of *root* is remembered. What a hook has added to the next one already stays."""
+        for state in self.by_entity:
+            state.dict.pop(LEDGER, None)
+        younger = [each for each in self.pending if each.scope is not root]
+        self.reset()
+        for each in younger:
+            if each.scope is not None:
+                self.add(each, each.scope)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # An entity may be pickled while its events wait here. The session stays, so does this.
+        return _nothing, ()
+
+    def savepoint_released(self, savepoint: SessionTransaction, scope: SessionTransaction) -> None:
+        """What the savepoint held belongs to the scope around it from now on."""
+        for each in self.pending:
+            if each.scope is savepoint:
+                each.scope = scope
+        held = self.by_savepoint.pop(savepoint, None)
+        if held and scope.nested:
+            self.by_savepoint.setdefault(scope, []).extend(held)
+
+    def savepoint_gone(self, savepoint: SessionTransaction) -> None:
+        """The savepoint was rolled back: its events, written or not, never were."""
+        for each in self.by_savepoint.pop(savepoint, ()):
+            each.dropped = True
+        self.put_back([each for each in self.take() if each.scope is not savepoint])
+
+    def surrender(self, state: InstanceState[Any]) -> list[Pending]:
+        """What waits here for an entity that another session has now; it waits here no longer."""
+        waiting = [each for each in self.by_entity.pop(state, ()) if each in self.pending]
+        moved = [each.again() for each in waiting if not each.dropped]
+        for each in waiting:
+            each.dropped = True
+        return moved
+
+
+def _nothing() -> None:
+    """What is left of a ledger in a pickled entity."""
+
+
+def _order(pending: Pending) -> int:
+    return pending.order
