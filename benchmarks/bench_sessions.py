@@ -13,17 +13,20 @@ Each transaction inserts one entity and commits. The server does not wait for th
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, create_engine, insert
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from sa_outbox import Outbox
-from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.schema import migrate
 
 from .measure import Async, Sync, compare, compare_async, report
 from .shop import PAYLOAD, Base, Order
+
+if TYPE_CHECKING:
+    from sa_outbox.embedded import EmbeddedPostgres
 
 ROUNDS = 3000
 

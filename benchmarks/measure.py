@@ -1,8 +1,10 @@
 """Ratios, not seconds: contestants take turns, transaction by transaction, in one run.
 
 The machine's speed changes from second to second. Two contestants that are measured one after the
-other meet different machines; two that take turns meet the same one. Reported is the median of
-the times and its ratio to the first contestant's.
+other meet different machines; two that take turns meet the same one. In each round every
+contestant runs once, in random order. Reported is the median of the times, and the median of the
+ratios to the first contestant of the same round, with the range in which the middle half of 20
+equal parts of the run lies.
 """
 
 from __future__ import annotations
@@ -62,10 +64,17 @@ async def compare_async(contestants: Mapping[str, Async], *, rounds: int) -> dic
 def report(title: str, times: Mapping[str, list[float]]) -> dict[str, float]:
     """Print the medians in microseconds and the ratios to the first; return the ratios."""
     print(f"\n{title}")
-    first = statistics.median(next(iter(times.values())))
+    first = next(iter(times.values()))
     ratios = {}
     for name, taken in times.items():
-        median = statistics.median(taken)
-        ratios[name] = median / first
-        print(f"  {name:<44} {median * 1e6:9.1f} us   {median / first:6.3f}")
+        paired = [mine / its for mine, its in zip(taken, first, strict=True)]
+        ratios[name] = statistics.median(paired)
+        low, _, high = statistics.quantiles(_parts(paired), n=4)
+        median = statistics.median(taken) * 1e6
+        print(f"  {name:<40} {median:9.1f} us {ratios[name]:8.3f}   {low:.3f} to {high:.3f}")
     return ratios
+
+
+def _parts(paired: list[float]) -> list[float]:
+    size = len(paired) // 20
+    return [statistics.median(paired[at : at + size]) for at in range(0, 20 * size, size)]

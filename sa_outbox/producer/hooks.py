@@ -66,10 +66,7 @@ class Hooks:
         self._writer = writer
         self._limits = limits
         self._committed = committed
-        number = next(_numbers)
-        self._ledger_name = f"_sa_outbox_ledger_{number}"
-        self._written_name = f"_sa_outbox_written_{number}"
-        self._seen_name = f"_sa_outbox_commit_seen_{number}"
+        self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
         # Kept: event.contains() and event.remove() know a bound method by its identity.
         self._functions = {name: getattr(self, name) for name in HOOKS}
 
@@ -80,7 +77,7 @@ class Hooks:
                 sqlalchemy_event.listen(cls, name, function, raw=name in _RAW)
 
     def ledger_of(self, session: Session) -> Ledger | None:
-        return session.__dict__.get(self._ledger_name)
+        return getattr(session, self._ledger_name, None)
 
     def add(self, session: Session, pending: Pending) -> None:
         """Let *pending* wait in the session's current scope."""
@@ -92,7 +89,8 @@ class Hooks:
                 "would never be written. Nothing was added"
             )
         ledger = self._ledger(session)
-        self._refuse_too_late(session, ledger, trans)
+        if internals.is_connecting(trans):
+            _refuse_too_late(session, ledger)
         ledger.check_room(pending, self._limits)
         ledger.add(pending, internals.scope_of(trans))
         if self._no_hook_comes(session, ledger):
@@ -100,7 +98,7 @@ class Hooks:
 
     def write(self, session: Session) -> None:
         """Write what is pending, if anything is."""
-        ledger = self.ledger_of(session)
+        ledger = getattr(session, self._ledger_name, None)
         if ledger is not None and ledger.pending:
             self._write(session, ledger)
 
@@ -112,7 +110,7 @@ class Hooks:
         Fires for add, cascades and for coming back, not for loads. Must not raise: the object is
         in the session already, and would be written without its events.
         """
-        attributes = state.dict
+        attributes = state.obj().__dict__  # the object is being added, so it is there
         if (SLOT in attributes or LEDGER in attributes) and owner_of(session) is self._owner:
             self._welcome(session, state)
 
@@ -121,7 +119,7 @@ class Hooks:
 
         Not ``after_flush``, where a new object has no identity yet and its lazy loads are empty.
         """
-        ledger: Ledger | None = session.__dict__.get(self._ledger_name)
+        ledger: Ledger | None = getattr(session, self._ledger_name, None)
         if internals.may_use_several_binds(session):
             ledger = self._ledger(session)
             _note_databases(session, context, ledger)
@@ -129,13 +127,10 @@ class Hooks:
                 self._refuse_two_databases(session, ledger)
         if ledger is not None and ledger.pending:
             self._write(session, ledger)
-        # Of the flush's own transaction, which ends with the flush.
-        setattr(internals.innermost(session), self._written_name, True)
 
     def before_commit(self, session: Session) -> None:
         """Write what no flush has written; a clean session's commit does not flush at all."""
-        setattr(internals.innermost(session), self._seen_name, True)
-        ledger = session.__dict__.get(self._ledger_name)
+        ledger = getattr(session, self._ledger_name, None)
         if ledger is not None and ledger.pending:
             self._write_now(session, ledger)
 
@@ -157,7 +152,7 @@ class Hooks:
         Must not raise, block or touch the session: an error here would leave the connection
         checked out, and the transaction is committed anyway.
         """
-        ledger = session.__dict__.get(self._ledger_name)
+        ledger = getattr(session, self._ledger_name, None)
         if ledger is None:
             return
         savepoint = session.get_nested_transaction()
@@ -177,7 +172,7 @@ class Hooks:
         The only hook that fires for commit, rollback, ``close``, ``reset``, ``invalidate`` and
         for a ROLLBACK that itself failed.
         """
-        ledger = session.__dict__.get(self._ledger_name)
+        ledger = getattr(session, self._ledger_name, None)
         if ledger is None:
             return
         if trans.parent is not None and not trans.nested:
@@ -206,7 +201,8 @@ class Hooks:
     def _ledger(self, session: Session) -> Ledger:
         ledger = self.ledger_of(session)
         if ledger is None:
-            ledger = session.__dict__[self._ledger_name] = Ledger()
+            ledger = Ledger()
+            setattr(session, self._ledger_name, ledger)
         return ledger
 
     def _welcome(self, session: Session, state: InstanceState[Any]) -> None:
@@ -225,24 +221,15 @@ class Hooks:
         if state.key is not None and self._no_hook_comes(session, ledger):
             self._write(session, ledger)
 
-    def _refuse_too_late(self, session: Session, ledger: Ledger, trans: SessionTransaction) -> None:
-        """In an ``after_begin`` that a hook behind ours has caused in a commit, the event can
-        neither be written at once nor by a later hook."""
-        if not internals.is_connecting(trans) or not hasattr(trans, self._seen_name):
-            return
-        if not ledger.writing and not internals.is_flushing(session):
-            raise TransactionEnded(
-                "an after_begin hook adds an event in a commit that has come too far to write it. "
-                "Nothing was added"
-            )
-
     def _no_hook_comes(self, session: Session, ledger: Ledger) -> bool:
         """In a commit, and not before the flush that will write it: perhaps in a hook of the
-        user's that runs after ours, and then nothing else would write the event."""
+        user's that runs after ours, and then nothing else would write the event.
+
+        A flush that still has its data in the session has not come to ours yet.
+        """
         if ledger.writing or not internals.is_committing(session):
             return False
-        flush_wrote = hasattr(internals.innermost(session), self._written_name)
-        return flush_wrote or not internals.is_flushing(session)
+        return not internals.is_flushing(session) or internals.is_clean(session)
 
     def _write_now(self, session: Session, ledger: Ledger) -> None:
         # The data first. Two transactions that change one row meet on it, and the second draws its
@@ -271,6 +258,18 @@ class Hooks:
                     "commit without the other. Roll back; use twophase=True, or an outbox in that "
                     "database"
                 )
+
+
+def _refuse_too_late(session: Session, ledger: Ledger) -> None:
+    """In an ``after_begin`` that a hook of a commit has caused, the event can't be written at
+    once, and perhaps no hook of ours comes any more."""
+    if ledger.writing or internals.is_flushing(session):
+        return
+    if internals.is_called_by_a_commit(session):
+        raise TransactionEnded(
+            "an after_begin hook adds an event in a commit that has come too far to write it. "
+            "Nothing was added"
+        )
 
 
 def _note_databases(session: Session, context: UOWTransaction, ledger: Ledger) -> None:

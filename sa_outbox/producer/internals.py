@@ -6,6 +6,7 @@ All of them are here, so that a release of SQLAlchemy which moves one breaks one
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,6 @@ _PREPARE = SessionTransaction._prepare_impl.__name__  # noqa: SLF001 - see the m
 def autobegin(session: Session) -> SessionTransaction:
     """Begin as ``Session.add`` does. The public ``begin()`` would make a later ``begin()`` fail."""
     return session._autobegin_t()  # noqa: SLF001 - see the module's docstring
-
-
-def innermost(session: Session) -> SessionTransaction | None:
-    """The current transaction, a flush's own included. ``get_nested_transaction()`` does not know
-    a savepoint yet while ``after_transaction_create`` of that savepoint runs."""
-    return session._transaction  # noqa: SLF001 - see the module's docstring
 
 
 def scope_of(trans: SessionTransaction) -> SessionTransaction:
@@ -98,6 +93,22 @@ def is_committing(session: Session) -> bool:
             return True
         trans = trans.parent
     return False
+
+
+def is_called_by_a_commit(session: Session) -> bool:
+    """As ``is_committing``, also while a connection is made, which hides the commit from it."""
+    frame = sys._getframe()  # noqa: SLF001 - asked only in after_begin hooks that add events
+    while frame is not None:
+        trans = frame.f_locals.get("self") if frame.f_code.co_name == _PREPARE else None
+        if isinstance(trans, SessionTransaction) and trans.session is session:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
+    return False
+
+
+def is_clean(session: Session) -> bool:
+    """Nothing to flush."""
+    return session._is_clean()  # noqa: SLF001 - see the module's docstring
 
 
 def connection_for(session: Session, bind: Engine | Connection) -> Connection:

@@ -224,8 +224,11 @@ class Notifier:
         except Exception as error:  # noqa: BLE001 - whatever a driver or a creator raises
             target.owed = True
             self._due[target] = monotonic() + target.pause
+            # The first failure may be a blip, or a program that has stopped its own server and is
+            # about to end: the second one, a moment later, is an outage.
+            again = target.pause > FIRST_PAUSE
             target.pause = min(2 * target.pause, LONGEST_PAUSE)
-            if not database.away:
+            if again and not database.away and not self._exiting:
                 database.away = True
                 text = "NOTIFY can't be sent to %s; consumers poll until it can: %s"
                 log.warning(text, database.sender.name, database.sender.explain(engine, error))

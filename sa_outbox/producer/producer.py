@@ -39,6 +39,7 @@ class Producer:
         self.settings = settings
         self.tables = tables(settings.names)
         self._hooks = Hooks(self, Writer(self.tables, settings), settings.limits, self._poke)
+        self.write_pending: Callable[[Session], None] = self._hooks.write
         self._installed: set[type[Session]] = set()
         self._notifies = settings.notifies  # asked once: the hook after a commit must not fail
 
@@ -172,9 +173,6 @@ class Producer:
         if type(session) not in self._installed and not self.is_installed_on(type(session)):
             raise not_installed(type(session))
         self._hooks.add(session, pending)
-
-    def write_pending(self, session: Session) -> None:
-        self._hooks.write(session)
 
     def _flush(self, session: Session) -> None:
         session.flush()

@@ -47,6 +47,7 @@ class Sender:
         self._password = url.password
         self._connection: DBAPIConnection | None = None
         self._runner: asyncio.Runner | None = None
+        self._statements: dict[tuple[object, str], tuple[str, Any]] = {}
 
     def send(self, engine: Engine, channel: str, limit: float) -> None:
         """Send one NOTIFY, connecting if need be, or raise what the driver raised."""
@@ -54,7 +55,7 @@ class Sender:
             # A kept connection may have died of an idle timeout, a restart, an operator. That is
             # no outage yet: a new one decides.
             with suppress(Exception):
-                return self._call(engine, limit, lambda: self._execute(engine, notify(channel)))
+                return self._call(engine, limit, lambda: self._execute(engine, notify, channel))
         self.close()
         try:
             self._call(engine, limit, lambda: self._connect_and_notify(engine, channel))
@@ -112,20 +113,30 @@ class Sender:
         dialect.set_isolation_level(connection, "AUTOCOMMIT")
         if not dialect.is_async:
             _limit_silence(connection)
-        self._execute(engine, name_connection(APPLICATION_NAME))
-        self._execute(engine, notify(channel))
+        self._execute(engine, name_connection, APPLICATION_NAME)
+        self._execute(engine, notify, channel)
 
-    def _execute(self, engine: Engine, statement: Select[Any]) -> None:
-        compiled = statement.compile(dialect=engine.dialect)
-        named = compiled.construct_params()
-        order = compiled.positiontup if compiled.positional else None
-        parameters = named if order is None else tuple(named[name] for name in order)
+    def _execute(self, engine: Engine, build: Callable[[str], Select[Any]], argument: str) -> None:
+        sql, parameters = self._rendered(engine, build, argument)
         assert self._connection is not None  # noqa: S101 - for mypy: both callers have connected
         cursor = self._connection.cursor()
         try:
-            cursor.execute(str(compiled), parameters)
+            cursor.execute(sql, parameters)
         finally:
             cursor.close()
+
+    def _rendered(
+        self, engine: Engine, build: Callable[[str], Select[Any]], argument: str
+    ) -> tuple[str, Any]:
+        # Kept: compiled a hundred times a second, it would take time from the program's threads.
+        known = self._statements.get((build, argument))
+        if known is None:
+            compiled = build(argument).compile(dialect=engine.dialect)
+            named = compiled.construct_params()
+            order = compiled.positiontup if compiled.positional else None
+            parameters = named if order is None else tuple(named[name] for name in order)
+            known = self._statements[build, argument] = str(compiled), parameters
+        return known
 
 
 def _private_runner() -> asyncio.Runner:

@@ -17,6 +17,7 @@ import dataclasses
 import enum
 import json
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -1205,7 +1206,7 @@ def as_jsonb_tells(value: Any) -> Any:
         return {key: as_jsonb_tells(item) for key, item in value.items()}
     if isinstance(value, list):
         return [as_jsonb_tells(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool) and 2**53 < abs(value) < 10**308:
+    if isinstance(value, int) and 2**53 < abs(value) <= sys.float_info.max:
         return float(value)
     return value
 

@@ -136,20 +136,22 @@ def test_two_outboxes_share_a_session(setup: Setup) -> None:
     assert (setup.outbox.pokes, second.pokes) == (1, 1)
 
 
-def test_entities_record_for_the_outbox_of_their_own_session(engine: Engine) -> None:
-    first, second = CountingOutbox(), CountingOutbox()
+@pytest.mark.parametrize("own", [0, 1], ids=["hooked-first", "hooked-last"])
+def test_entities_record_for_the_outbox_of_their_own_session(engine: Engine, own: int) -> None:
+    outboxes = CountingOutbox(), CountingOutbox()
 
     class Direct(OutboxSession):
         pass
 
-    Direct(engine, outbox=first).close()
-    with Direct(engine, outbox=second) as session:
+    for each in outboxes:
+        Direct(engine, outbox=each).close()
+    with Direct(engine, outbox=outboxes[own]) as session:
         order = Order(name="x")
         recorded = order.record_event("e")
         session.add(order)
 
-        assert first.pending(session) == ()
-        assert second.pending(session) == (recorded,)
+        assert outboxes[own].pending(session) == (recorded,)
+        assert outboxes[1 - own].pending(session) == ()
 
 
 def test_a_session_made_by_hand_leaves_the_sessions_of_a_factory_alone(engine: Engine) -> None:

@@ -28,7 +28,9 @@ def test_autobegin_respects_sessions_that_do_not_begin_by_themselves(engine: Eng
         internals.autobegin(session)
 
 
-def test_innermost_knows_a_savepoint_before_get_nested_transaction_does(engine: Engine) -> None:
+def test_the_current_scope_is_a_savepoint_before_get_nested_transaction_knows(
+    engine: Engine,
+) -> None:
     seen: list[tuple[bool, bool]] = []
 
     class Own(Session):
@@ -37,11 +39,11 @@ def test_innermost_knows_a_savepoint_before_get_nested_transaction_does(engine: 
     @event.listens_for(Own, "after_transaction_create")
     def created(session: Session, trans: SessionTransaction) -> None:
         if trans.nested:
-            inner = internals.innermost(session) is trans
+            inner = internals.current_scope(session) is trans
             seen.append((inner, session.get_nested_transaction() is trans))
 
     with Own(engine) as session:
-        assert internals.innermost(session) is None
+        assert internals.current_scope(session) is None
         session.begin_nested()
 
     assert seen == [(True, False)]
@@ -55,8 +57,7 @@ def test_scope_of_a_flush_is_the_transaction_around_it(engine: Engine) -> None:
 
     @event.listens_for(Own, "after_flush")
     def flushed(session: Session, _context: object) -> None:
-        inner = internals.innermost(session)
-        assert inner is not None
+        inner = internals.autobegin(session)
         assert not inner.nested
         assert inner.parent is not None
         scopes.append(internals.scope_of(inner))
@@ -85,7 +86,7 @@ def test_work_within_the_parent_is_sent_before_the_savepoint(engine: Engine) -> 
             nested = session.begin_nested()
             with internals.within(session, root):
                 session.execute(text("SELECT 1"))
-            assert internals.innermost(session) is nested
+            assert internals.current_scope(session) is nested
             session.execute(text("SELECT 2"))
             nested.commit()
     finally:
@@ -128,7 +129,7 @@ def test_a_transaction_takes_work_until_it_is_prepared_or_committed(engine: Engi
 
     def note(name: str) -> None:
         def hook(session: Session, *_: object) -> None:
-            trans = internals.innermost(session)
+            trans = session._transaction
             assert trans is not None
             seen.append((name, internals.state_of(trans), internals.takes_work(trans)))
 
@@ -297,3 +298,88 @@ def test_reads_flush_by_way_of_autoflush_and_flush_does_not(engine: Engine) -> N
 
         assert calls == ["autoflush", "flush, automatic", "flush"]
         assert not session._autoflushing
+
+
+def test_a_failed_block_within_the_parent_leaves_no_savepoint_behind(engine: Engine) -> None:
+    with Session(engine) as session:
+        root = internals.autobegin(session)
+        session.begin_nested()
+        with pytest.raises(ZeroDivisionError), internals.within(session, root):
+            raise ZeroDivisionError
+
+        assert internals.current_scope(session) is root
+
+
+def test_a_session_is_clean_when_a_flush_has_come_to_its_last_hook(engine: Engine) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class Own(Session):
+        pass
+
+    def note(name: str) -> None:
+        event.listen(
+            Own, name, lambda session, *_: seen.append((name, internals.is_clean(session)))
+        )
+
+    for name in ("before_flush", "after_flush", "after_flush_postexec"):
+        note(name)
+    with Own(engine) as session:
+        order = Order(name="a")
+        session.add(order)
+        session.flush()
+        order.name = "b"
+        session.flush()
+        session.delete(order)
+        session.flush()
+
+    assert (
+        seen
+        == [
+            ("before_flush", False),
+            ("after_flush", False),
+            ("after_flush_postexec", True),
+        ]
+        * 3
+    )
+
+
+def test_a_commit_is_seen_through_the_making_of_a_connection(engine: Engine) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    class Own(Session):
+        pass
+
+    @event.listens_for(Own, "after_begin")
+    def began(session: Session, *_: object) -> None:
+        seen.append((internals.is_committing(session), internals.is_called_by_a_commit(session)))
+
+    with Own(engine) as session:
+        session.execute(text("SELECT 1"))
+        session.commit()
+    with Own(engine) as session:
+        event.listen(session, "before_commit", lambda session: session.execute(text("SELECT 1")))
+        session.begin()
+        session.commit()
+
+    assert seen == [(False, False), (False, True)]
+
+
+def test_a_session_with_one_engine_has_one_bind(engine: Engine) -> None:
+    class Routing(Session):
+        def get_bind(self, *args: Any, **options: Any) -> Engine:
+            return engine
+
+    assert not internals.may_use_several_binds(Session(engine))
+    assert internals.may_use_several_binds(Session())
+    assert internals.may_use_several_binds(Session(engine, binds={Order: engine}))
+    assert internals.may_use_several_binds(Routing(engine))
+
+
+def test_the_connection_of_the_scope_is_the_one_the_session_would_give(engine: Engine) -> None:
+    with Session(engine) as session:
+        first = internals.connection_for(session, engine)
+        assert first is session.connection()
+        session.begin_nested()
+
+        assert internals.connection_for(session, engine) is first
+        assert first.in_nested_transaction()
