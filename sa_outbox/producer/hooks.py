@@ -5,6 +5,9 @@ are written by flush, commit and ``begin_nested``; they vanish with the rollback
 scope. So an event's row stands next to the row it speaks of, and whatever decides the fate of
 the one (a savepoint, a Core savepoint, somebody else's transaction) decides that of the other.
 
+Two rules keep it true in odd orders of calls: an event is written only while its own scope is the
+innermost one, and one that was not written yet goes with an entity that leaves the session.
+
 ``tests/postgres/test_each_hook_is_needed.py`` has, for each hook, what goes wrong without it.
 """
 
@@ -46,8 +49,6 @@ HOOKS: Final = (
     "persistent_to_transient",
 )
 _RAW: Final = frozenset({"after_attach", "pending_to_transient", "persistent_to_transient"})
-
-
 _numbers = itertools.count(1)
 
 
@@ -107,7 +108,7 @@ class Hooks:
     def after_attach(self, session: Session, state: InstanceState[Any]) -> None:
         """An object came to the session: so do the events recorded on it.
 
-        Fires for add, cascades and for coming back, not for loads. Must not raise: the object is
+        Fires for add, cascades and for coming back, not for loads. Refuses nothing: the object is
         in the session already, and would be written without its events.
         """
         attributes = state.obj().__dict__  # the object is being added, so it is there
@@ -137,7 +138,7 @@ class Hooks:
     def after_transaction_create(self, session: Session, trans: SessionTransaction) -> None:
         """A savepoint begins: what is pending belongs to the scope around it, write it there.
 
-        Otherwise a rollback to the savepoint would take the events of the outer scope along.
+        Otherwise they would come after the events of the savepoint.
         """
         if not trans.nested or internals.is_flushing(session) or trans.parent is None:
             return

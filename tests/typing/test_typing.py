@@ -17,7 +17,7 @@ ROOT = FOLDER.parent.parent
     "command",
     [
         pytest.param(["mypy", "--strict", "--cache-dir", "{cache}"], id="mypy"),
-        pytest.param(["pyright"], id="pyright"),
+        pytest.param(["pyright", "--pythonpath", sys.executable], id="pyright"),
     ],
 )
 def test_the_checker_agrees(command: list[str], tmp_path: Path) -> None:
