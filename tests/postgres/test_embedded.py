@@ -473,7 +473,11 @@ def test_crashed_server_is_cleared_away() -> None:
 
 def test_server_that_does_not_stop_fast_is_stopped_hard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FAST_SECONDS", 0.2)
-    deaf = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1, flush=True)"
+    # SIGQUIT by default: a shell starts background programs with it ignored, and children inherit.
+    deaf = (
+        "import signal; signal.signal(signal.SIGQUIT, signal.SIG_DFL);"
+        " signal.signal(signal.SIGINT, signal.SIG_IGN); print(1, flush=True)"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", f"{deaf}; signal.pause()"], stdout=subprocess.PIPE
     ) as process:
