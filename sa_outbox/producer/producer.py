@@ -74,13 +74,17 @@ class Producer:
         twice is doing it once. Add events with ``outbox.add(session, ...)``.
         """
         cls = session_class(target)
+        self.hook(cls)
+        register_owner(cls, self)
+        if issubclass(cls, OutboxSession) and cls.outbox is None:
+            cls.outbox = self
+        return target
+
+    def hook(self, cls: type[Session]) -> None:
+        """Hear the sessions of *cls*. Which outbox they belong to is theirs to say."""
         if not self.is_installed_on(cls):
             self._hooks.listen_on(cls)
             self._installed.add(cls)
-            register_owner(cls, self)
-            if issubclass(cls, OutboxSession) and cls is not OutboxSession and cls.outbox is None:
-                cls.outbox = self
-        return target
 
     def is_installed_on(self, cls: type[Session]) -> bool:
         installed = self._installed

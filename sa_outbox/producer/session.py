@@ -27,8 +27,7 @@ class TakesEvents(Protocol):
 
     @property
     def limits(self) -> Limits: ...
-    def install(self, target: type[Session], /) -> type[Session]: ...
-    def is_installed_on(self, cls: type[Session]) -> bool: ...
+    def hook(self, cls: type[Session]) -> None: ...
     def add_pending(self, session: Session, pending: Pending) -> None: ...
     @property
     def write_pending(self) -> Callable[[Session], None]: ...
@@ -120,8 +119,7 @@ class OutboxSession(_AddsEvents, Session):
         super().__init__(*args, **options)
         if outbox is not None:
             self.outbox = outbox
-            if not outbox.is_installed_on(type(self)):
-                outbox.install(type(self))
+            outbox.hook(type(self))
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
         """Flush, and write pending events also when there is no object to flush.

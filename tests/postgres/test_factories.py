@@ -181,6 +181,7 @@ def test_an_outbox_session_made_by_hand_has_hooks(setup: Setup) -> None:
 
 
 def test_an_outbox_session_without_an_outbox_refuses_events(engine: Engine) -> None:
+    OutboxSession(engine, outbox=CountingOutbox()).close()  # hooks the class, for itself alone
     with sessionmaker(engine, class_=OutboxSession)() as session:
         with pytest.raises(NotInstalled):
             session.add_event("a")
