@@ -277,6 +277,8 @@ def _called(names: Names) -> str:
 def _told_in_one_line(database: URL | None = None) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader of our output has seen enough: click ends without a word
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     except OutboxError as error:

@@ -19,8 +19,6 @@ from .ledger import LEDGER
 from .pending import Pending, make_pending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime, timedelta
     from typing import Unpack
 
     from sqlalchemy.engine import Connection
@@ -54,8 +52,8 @@ class RecordsEvents:
     def record_event(
         self,
         event: str,
-        payload: Json | Deferred[Json] = None,
         /,
+        payload: Json | Deferred[Json] = None,
         **options: Unpack[EventOptions],
     ) -> Event[Json]: ...
 
@@ -63,8 +61,8 @@ class RecordsEvents:
     def record_event(
         self,
         event: type[T],
-        payload: T | Deferred[T],
         /,
+        payload: T | Deferred[T],
         **options: Unpack[EventOptions],
     ) -> Event[T]: ...
 
@@ -72,33 +70,11 @@ class RecordsEvents:
     def record_event(self, event: T, /, **options: Unpack[EventOptions]) -> Event[T]: ...
 
     def record_event(
-        self,
-        event: object,
-        payload: object = None,
-        /,
-        *,
-        key: str | Callable[[], str | None] | None = None,
-        tenant: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        run_at: datetime | None = None,
-        delay: timedelta | None = None,
-        priority: int = 0,
-        idempotency_key: str | None = None,
+        self, event: object, /, payload: object = None, **options: Unpack[EventOptions]
     ) -> Event[Any]:
         """As ``session.add_event``, for the session this entity belongs to now or later."""
-        pending = make_pending(
-            event,
-            payload,
-            self.__outbox_limits__,
-            key=key,
-            tenant=tenant,
-            headers=headers,
-            run_at=run_at,
-            delay=delay,
-            priority=priority,
-            idempotency_key=idempotency_key,
-            entity=self,
-        )
+        limits = self.__outbox_limits__
+        pending = make_pending(event, payload, limits, entity=self, **options)
         session = object_session(self)
         if session is None:
             self.__dict__.setdefault(SLOT, []).append(pending)

@@ -16,8 +16,7 @@ from .session import AsyncOutboxSession, OutboxSession
 from .write import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from datetime import datetime, timedelta
+    from collections.abc import Awaitable, Callable
     from typing import Unpack
 
     from sqlalchemy.engine import Connection, Engine
@@ -95,8 +94,8 @@ class Producer:
         self,
         session: AnySession,
         event: str,
-        payload: Json | Deferred[Json] = None,
         /,
+        payload: Json | Deferred[Json] = None,
         **options: Unpack[EventOptions],
     ) -> Event[Json]: ...
 
@@ -105,8 +104,8 @@ class Producer:
         self,
         session: AnySession,
         event: type[T],
-        payload: T | Deferred[T],
         /,
+        payload: T | Deferred[T],
         **options: Unpack[EventOptions],
     ) -> Event[T]: ...
 
@@ -119,30 +118,12 @@ class Producer:
         self,
         session: AnySession,
         event: object,
-        payload: object = None,
         /,
-        *,
-        key: str | Callable[[], str | None] | None = None,
-        tenant: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        run_at: datetime | None = None,
-        delay: timedelta | None = None,
-        priority: int = 0,
-        idempotency_key: str | None = None,
+        payload: object = None,
+        **options: Unpack[EventOptions],
     ) -> Event[Any]:
         """``session.add_event`` for a session that has no such method, only the hooks."""
-        pending = make_pending(
-            event,
-            payload,
-            self.limits,
-            key=key,
-            tenant=tenant,
-            headers=headers,
-            run_at=run_at,
-            delay=delay,
-            priority=priority,
-            idempotency_key=idempotency_key,
-        )
+        pending = make_pending(event, payload, self.limits, **options)
         self.add_pending(sync_session(session), pending)
         return pending.event
 

@@ -43,8 +43,8 @@ class _AddsEvents:
     def add_event(
         self,
         event: str,
-        payload: Json | Deferred[Json] = None,
         /,
+        payload: Json | Deferred[Json] = None,
         **options: Unpack[EventOptions],
     ) -> Event[Json]: ...
 
@@ -52,8 +52,8 @@ class _AddsEvents:
     def add_event(
         self,
         event: type[T],
-        payload: T | Deferred[T],
         /,
+        payload: T | Deferred[T],
         **options: Unpack[EventOptions],
     ) -> Event[T]: ...
 
@@ -63,8 +63,8 @@ class _AddsEvents:
     def add_event(
         self,
         event: object,
-        payload: object = None,
         /,
+        payload: object = None,
         *,
         key: str | Callable[[], str | None] | None = None,
         tenant: str | None = None,

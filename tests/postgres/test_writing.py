@@ -339,3 +339,15 @@ def test_what_jsonb_refuses_fails_where_it_is_added_and_costs_nothing(
         setup.outbox.add(session, "good", {"x": "\\u0000 as text", "y": "\U0001f600"})
 
     assert setup.rows() == [("good", {"x": "\\u0000 as text", "y": "\U0001f600"})]
+
+
+def test_a_payload_may_be_named(setup: Setup) -> None:
+    order = Order(name="x")
+    order.record_event("b", payload={"n": 2})
+    with setup.maker.begin() as session:
+        setup.outbox.add(session, "a", payload={"n": 1})
+        session.add(order)
+    with setup.outbox.sessionmaker(setup.engine).begin() as session:
+        session.add_event("c", payload={"n": 3})
+
+    assert sorted(setup.rows()) == [("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})]

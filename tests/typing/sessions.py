@@ -138,6 +138,7 @@ def options(session: OutboxSession, order: Order) -> None:
     )
     session.add_event("x", key=lambda: str(order.id), delay=timedelta(1))
     session.add_event("x", key=None, tenant=None, headers=None, run_at=None, delay=None)
+    session.add_event("x", payload={})
 
     session.add_event("x", key=1)  # type: ignore[call-overload]
     session.add_event("x", key=lambda: 1)  # type: ignore[arg-type, return-value]
@@ -147,7 +148,6 @@ def options(session: OutboxSession, order: Order) -> None:
     session.add_event("x", run_at="now")  # type: ignore[call-overload]
     session.add_event("x", priority="high")  # type: ignore[call-overload]
     session.add_event("x", prioriti=1)  # type: ignore[call-overload]
-    session.add_event("x", payload={})  # type: ignore[call-overload]
     session.add_event()  # type: ignore[call-overload]
 
 
