@@ -111,8 +111,16 @@ class SessionMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "session"):
             return
-        self.database.run(self._finish)
+        try:
+            self.database.run(self._finish)
+        finally:
+            self.database.run(self._close)  # a sequence that failed must not keep its connection
         self._check()
+
+    def _close(self) -> None:
+        self.session.close()
+        if self.external is not None:
+            self.external.close()
 
     def _finish(self) -> None:
         """Commit what is open; a joined session's connection decides for itself."""
