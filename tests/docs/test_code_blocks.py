@@ -116,7 +116,8 @@ def test_commands_on_the_page_exist(page: Path) -> None:
 
 
 def check_command_line(words: list[str]) -> None:
-    context = click.Context(command_line, info_name="sa-outbox")
+    # With the group's own settings: a command keeps the help option it was first asked for.
+    context = click.Context(command_line, info_name="sa-outbox", **command_line.context_settings)
     with suppress(click.exceptions.Exit):  # --help and --version
         if words and words[0] in command_line.commands:
             command_line.commands[words[0]].make_context(words[0], words[1:], parent=context)
