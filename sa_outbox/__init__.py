@@ -6,13 +6,16 @@ A transaction that commits has its events; one that rolls back has none. The pat
 ``session.add_event(...)`` checks and remembers the event             ``producer/session.py``,
                                                                       ``producer/pending.py``
 ``entity.record_event(...)`` keeps it with the object until then      ``producer/entity.py``
+the session's ledger knows in which scope each one waits              ``producer/ledger.py``
 the flush (or commit) hook takes it, in the caller's transaction      ``producer/hooks.py``
 and writes all that are pending, in order, with one statement         ``producer/write.py``,
                                                                       ``sql/events.py``
 after the commit, one NOTIFY for many commits                         ``producer/notifier.py``
 ====================================================================  ===========================
 
-Around it: ``event.py`` (the event), ``event_types.py`` (typed events, versions, upcasters),
+Around it: ``producer/install.py`` (which sessions have hooks), ``producer/internals.py`` (what
+SQLAlchemy does not make public), ``event.py`` (the event), ``event_types.py`` (typed events,
+versions, upcasters),
 ``arguments.py`` and ``codec.py`` (what may be stored), ``tables.py`` (the tables), ``migrations``
 (the DDL, frozen), ``schema`` (migrate and verify), ``embedded`` (a PostgreSQL for demo, tests and
 development), ``cli.py`` (``sa-outbox``). The words are those of ``docs/glossary.md``.

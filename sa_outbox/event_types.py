@@ -45,8 +45,8 @@ class EventTypes:
         For dataclasses, attrs classes, ``msgspec.Struct`` and pydantic models. Raise *version*
         when older payloads no longer fit the class, and add an upcaster for them.
         """
+        name = str.__str__(name) if isinstance(name, str) else name
         check_event_type(name)
-        name = str.__str__(name)
         if type(version) is not int or version < 1:
             raise ConfigError(f"version of {name!r} must be 1 or more, not {version!r}")
 

@@ -151,8 +151,8 @@ def make_pending(
 def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
     """The event type's name, its version if it is registered, the payload, and is it deferred."""
     if isinstance(event, str):
+        event = str.__str__(event)  # of a subclass (an enum) the text itself, and that is checked
         check_event_type(event)
-        event = str.__str__(event)  # of a subclass (an enum) the text itself
         deferred = callable(payload) and not isinstance(payload, type)
         return event, event_types.version_of(event), payload, deferred
     known: EventType[Any]

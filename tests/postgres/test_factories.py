@@ -350,3 +350,18 @@ def test_a_failing_wakeup_does_not_break_the_commit(
         assert not session.in_transaction()
     assert setup.types() == ["a"]
     assert "a poke failed" in caplog.text
+
+
+def test_a_session_class_may_have_an_outbox_attribute_of_its_own(engine: Engine) -> None:
+    class Homemade(Session):
+        outbox: tuple[str, ...] = ("a list of things to send",)
+
+    outbox = CountingOutbox()
+    outbox.install(Homemade)
+    with Homemade(engine) as session:
+        order = Order(name="x")
+        recorded = order.record_event("before")
+        session.add(order)
+        later = order.record_event("after")
+
+        assert outbox.pending(session) == (recorded, later)

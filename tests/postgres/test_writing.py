@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, func, insert, select, text
 
-from sa_outbox.errors import OutboxError, PayloadError, PayloadNotKnown
+from sa_outbox.errors import InvalidEvent, OutboxError, PayloadError, PayloadNotKnown
 from sa_outbox.producer import write
 from tests.postgres.conftest import Setup, setup_of
 from tests.support.shop import Customer, Item, Order, OrderPlaced
@@ -351,3 +351,21 @@ def test_a_payload_may_be_named(setup: Setup) -> None:
         session.add_event("c", payload={"n": 3})
 
     assert sorted(setup.rows()) == [("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})]
+
+
+def test_an_event_type_is_checked_by_its_text_not_by_what_it_claims_to_equal(setup: Setup) -> None:
+    class Impostor(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            return other == "known"
+
+        def __hash__(self) -> int:
+            return hash("known")
+
+    with setup.maker.begin() as session:
+        setup.outbox.add(session, "known")
+        with pytest.raises(InvalidEvent):
+            setup.outbox.add(session, Impostor('x","tenant":"another'))
+
+    assert setup.types() == ["known"]
