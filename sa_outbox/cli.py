@@ -6,20 +6,19 @@ An expected failure is one line on stderr, never a traceback, and never a passwo
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import asyncpg
 import click
-from click.core import ParameterSource
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from . import migrations, schema
 from ._version import __version__
+from .database_url import database_url_option, parse_database_url
 from .errors import ConfigError, OutboxError
-from .schema.connect import parse_url, shown
+from .schema.connect import shown
 from .settings import Names
 from .sql import catalog
 
@@ -30,16 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., None]")
-
-_DATABASE_URL = click.option(
-    "--database-url",
-    "url",
-    metavar="URL",
-    envvar=["SA_OUTBOX_DATABASE_URL", "DATABASE_URL"],
-    show_envvar=True,
-    help="postgresql://user@host:5432/name. Better in the environment: everybody on the machine "
-    "can read a command line.",
-)
 
 
 def _names_options(command: F) -> F:
@@ -79,11 +68,13 @@ def main() -> None:
         sa-outbox revision && alembic upgrade head
     Is everything in order?
         sa-outbox verify
+    Deliver the events to your listeners:
+        sa-outbox consume shop.app:outbox
     """
 
 
 @main.command()
-@_DATABASE_URL
+@database_url_option
 @_names_options
 @click.option(
     "--to",
@@ -130,7 +121,7 @@ def migrate(
         if sql:
             _print_statements(names, since, to)
             return
-        database = _database(url)
+        database = parse_database_url(url)
     with _told_in_one_line(database):
         found = schema.transact(database, lambda c: schema.version(c, names))
         if to < found:
@@ -141,7 +132,7 @@ def migrate(
 
 
 @main.command()
-@_DATABASE_URL
+@database_url_option
 @_names_options
 def verify(*, url: str | None, schema_name: str | None, prefix: str) -> None:
     """Say everything that is wrong with the tables, and what mends it.
@@ -151,7 +142,7 @@ def verify(*, url: str | None, schema_name: str | None, prefix: str) -> None:
     """
     with _told_in_one_line():
         names = Names(schema=schema_name, prefix=prefix)
-        database = _database(url)
+        database = parse_database_url(url)
     with _told_in_one_line(database):
         found = schema.transact(database, lambda c: schema.problems(c, names))
     for problem in found:
@@ -210,22 +201,34 @@ def revision(
     )
 
 
+@main.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def consume(*, words: tuple[str, ...]) -> None:
+    """Deliver events to listeners: python -m sa_outbox.consume."""
+    from .consume import command  # noqa: PLC0415 - anyio and structlog concern no other command
+
+    command.main(list(words), prog_name="sa-outbox consume")
+
+
 @main.command()
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True, max=3600),
-    default=5,
-    show_default=True,
-    help="How long the shop is open.",
+    help="How long the shop is open.  [default: until Ctrl-C; without a terminal, 8]",
 )
-def demo(*, seconds: float) -> None:
-    """See it work: a small shop on an embedded PostgreSQL. Exit code 0 if all is as it should."""
+def demo(*, seconds: float | None) -> None:
+    """See it work: a small shop and three listeners on an embedded PostgreSQL.
+
+    Exit code 0 if everything adds up at the end.
+    """
     from .demo import run  # noqa: PLC0415 - the demo's tables concern nobody else
 
     with _told_in_one_line():
-        summary = asyncio.run(run(seconds, click.echo))
-    click.echo(summary.told())
-    if not summary.holds:
+        adds_up = run(seconds, click.echo)
+    if not adds_up:
         raise SystemExit(1)
 
 
@@ -233,20 +236,6 @@ def _print_statements(names: Names, since: int, to: int) -> None:
     steps = migrations.statements(since=since, to=to, schema=names.schema, prefix=names.prefix)
     for statement in ("BEGIN", *steps, "COMMIT"):
         click.echo(f"{statement};\n")
-
-
-def _database(url: str | None) -> URL:
-    if not url:
-        raise click.UsageError("which database? Set SA_OUTBOX_DATABASE_URL, or say --database-url")
-    database = parse_url(url)
-    source = click.get_current_context().get_parameter_source("url")
-    if database.password is not None and source is ParameterSource.COMMANDLINE:
-        click.echo(
-            "warning: a password on the command line can be read by everybody on this machine; "
-            "SA_OUTBOX_DATABASE_URL or PGPASSWORD can not",
-            err=True,
-        )
-    return database
 
 
 def _confirm(database: URL, names: Names, found: int, to: int, typed: str | None) -> None:

@@ -7,6 +7,7 @@
     ├── InvalidEvent                an argument of add_event can't be stored           (ValueError)
     │   ├── WrongArgument           it has the wrong Python type                       (TypeError)
     │   ├── UnknownEventType        an object whose class is not registered
+    │   ├── CausationTooDeep        events that lead to events, without an end
     │   └── PayloadError            the payload is not JSON that PostgreSQL can store
     │       └── PayloadTooLarge     it is JSON, and more of it than the limit
     ├── DecodeError                 a stored payload does not fit its event type
@@ -17,6 +18,10 @@
     ├── PayloadNotKnown             a deferred value was asked for before the flush
     ├── SchemaError                 the tables are missing, old, new or altered
     ├── EmbeddedError               the embedded PostgreSQL can't be had or started
+    ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
+    ├── HandlerTimeout              a handler took longer than its listener allows  (TimeoutError)
+    ├── HandlerStuck                a handler ignored its cancellation: the process must end
+    ├── LeaseLost                   another consumer may hold the listener now
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
         └── Reject                  no further attempt: a dead letter
@@ -89,6 +94,24 @@ class UnknownEventType(InvalidEvent, TypeError):
     """
 
     code = "unknown-event-type"
+
+
+class CausationTooDeep(InvalidEvent):
+    """A handler added an event that was caused by an event, and so on, too many times.
+
+    Almost always a handler that adds the type of event it listens to. The event was not added;
+    the attempt fails, and the handler's event becomes a dead letter after its attempts.
+    """
+
+    code = "causation-too-deep"
+
+    def __init__(self, event_type: str, limit: int) -> None:
+        super().__init__(
+            f"{event_type!r} would be event {limit + 1} in a chain of events that caused each "
+            "other; does a handler add the type of event that it listens to?",
+            field="event_type",
+        )
+        self.limit = limit
 
 
 class PayloadError(InvalidEvent):
@@ -192,6 +215,48 @@ class EmbeddedError(OutboxError):
     """The embedded PostgreSQL could not be found, made or started."""
 
     code = "embedded"
+
+
+class HandlerMustNotCommit(OutboxError):
+    """A handler ended the transaction of the session it was given, or left a savepoint open.
+
+    The attempt failed and what it did through the session was rolled back; it is attempted again.
+    The session's commit moves the listener's cursor too, so it belongs to the consumer: let the
+    handler return, or raise to roll back. For a transaction of its own, make another session.
+    """
+
+    code = "handler-must-not-commit"
+
+
+class HandlerTimeout(OutboxError, TimeoutError):
+    """A handler took longer than its listener's ``timeout``.
+
+    It was cancelled (a sync handler's thread was abandoned), its session was rolled back, and the
+    attempt counts as failed.
+    """
+
+    code = "handler-timeout"
+
+
+class HandlerStuck(OutboxError):
+    """A handler went on after it was cancelled: the process can't be stopped in good order.
+
+    ``python -m sa_outbox.consume`` leaves with exit code 6. Nothing is lost: the lease expires and
+    another consumer attempts the event again. Let the handler pass ``CancelledError`` on.
+    """
+
+    code = "handler-stuck"
+
+
+class LeaseLost(OutboxError):
+    """The lease ended before the outcome was written; another consumer may hold it now.
+
+    Nothing of this attempt was recorded and its session was rolled back; the event is attempted
+    again by whoever holds the lease. A blocked event loop or a machine that slept is the usual
+    cause: run blocking code in a sync handler, or raise ``lease_duration``.
+    """
+
+    code = "lease-lost"
 
 
 class RetryLater(OutboxError):

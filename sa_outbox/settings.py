@@ -6,15 +6,18 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_IDENTIFIER_BYTES = 63
 """PostgreSQL cuts longer names off without a word, and two of them become one."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_TIME, _TEN_YEARS = timedelta(0), timedelta(days=3653)
+_NO_TIME, _ONE_DAY, _TEN_YEARS = timedelta(0), timedelta(days=1), timedelta(days=3653)
 _LONGEST_SUFFIX = len("_idempotency_keys_expires_at_idx")
 
 
@@ -78,6 +81,10 @@ class Limits:
     """Most bytes of events that may wait in one session for a flush (of text beyond ASCII, the
     characters are counted)."""
 
+    max_causation_depth: int = 100
+    """Longest chain of events of which each was added by the handler of the one before. A handler
+    that adds the type of event it listens to is stopped by it."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
@@ -107,8 +114,13 @@ class Settings:
     idempotency_key_lifetime: timedelta = timedelta(days=7)
     """How long an event with an ``idempotency_key`` keeps others with that key from being
     written, by the database's clock."""
+    redact: Callable[[str], str] | None = None
+    """Called with an error's text before it is stored: takes out what must not be kept. Passwords
+    in URLs and what follows ``password=``, ``token=`` and the like are taken out before."""
 
     def __post_init__(self) -> None:
+        if self.redact is not None and not callable(self.redact):
+            raise ConfigError(f"redact must be a function, not {self.redact!r}")
         if not isinstance(self.names, Names):
             raise ConfigError(f"names must be Names, not {self.names!r}")
         if not isinstance(self.limits, Limits):
@@ -125,6 +137,59 @@ class Settings:
     @property
     def notifies(self) -> bool:
         return self.notify == "on" and notify_allowed_by_environment()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer process behaves. Each can be set by an option and an environment variable of
+    ``python -m sa_outbox.consume`` as well."""
+
+    lease_duration: timedelta = timedelta(seconds=30)
+    """How long a listener stays with a consumer that is not heard of any more. Renewed at a third
+    of it. After a crash, nobody works for its listeners for so long."""
+
+    poll_interval: timedelta = timedelta(seconds=30)
+    """Longest time without looking for events while NOTIFY works. It bounds the delay of an event
+    whose notification was lost."""
+
+    poll_interval_without_notify: timedelta = timedelta(seconds=1)
+    """The same while NOTIFY is switched off or its connection is away."""
+
+    probe_interval: timedelta = timedelta(seconds=10)
+    """How often the LISTEN connection is asked whether it still listens; they die silently."""
+
+    probe_timeout: timedelta = timedelta(seconds=5)
+    """How long it may take to answer, and any other statement of the consumer's own to connect."""
+
+    statement_timeout: timedelta = timedelta(seconds=30)
+    """How long a statement of the consumer's own may take; then its connection is given up."""
+
+    grace_period: timedelta = timedelta(seconds=25)
+    """How long handlers that run may go on after SIGTERM. Below the 30 s that Kubernetes gives."""
+
+    verify_interval: timedelta = timedelta(minutes=5)
+    """How often the assumptions about the schema are verified again; after a reconnect always."""
+
+    blocked_after: timedelta = timedelta(seconds=5)
+    """A handler that blocks the event loop for so long is reported, with the stack."""
+
+    max_crashes: int = 3
+    """An event that was attempted alone and took the process with it so many times becomes a dead
+    letter."""
+
+    threads: int = 40
+    """Most sync handlers that run at once in this process."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(each.default, int):
+                if type(value) is not int or value < 1:
+                    raise ConfigError(f"{each.name} must be a positive whole number: {value!r}")
+            elif not isinstance(value, timedelta) or not _NO_TIME < value <= _ONE_DAY:
+                raise ConfigError(
+                    f"{each.name} must be a timedelta above zero and up to a day, not {value!r}"
+                )
 
 
 def notify_allowed_by_environment() -> bool:

@@ -12,6 +12,7 @@ from ..arguments import (
     checked_schedule,
     checked_text,
 )
+from ..causation import link_to_cause
 from ..codec import encode, encode_plain
 from ..errors import InvalidEvent, WrongArgument
 from ..event import NOT_KNOWN, Event, now_duplicate, now_known
@@ -117,6 +118,7 @@ def make_pending(
     tenant = checked_text("tenant", tenant)
     idempotency_key = checked_text("idempotency_key", idempotency_key)
     all_headers = _headers(headers, version)
+    link_to_cause(name, all_headers, limits.max_causation_depth)
     run_at = checked_schedule(run_at, delay)
     check_priority(priority)
     encoded = value if deferred else _encoded(value, limits)

@@ -20,3 +20,4 @@ from .inspection import Problem as Problem
 from .inspection import migrate_command as migrate_command
 from .inspection import problems as problems
 from .inspection import verify as verify
+from .inspection import verify_consuming as verify_consuming

@@ -48,6 +48,22 @@ def verify(connection: Connection, names: Names) -> None:
         raise SchemaError("\n".join(["the outbox is not ready:", *found]), problems=found)
 
 
+def verify_consuming(connection: Connection, names: Names) -> None:
+    """The same, and the role may do what a consumer does."""
+    verify(connection, names)
+    role = connection.execute(catalog.this_session()).one().role
+    lacking: dict[str, list[str]] = {}
+    for name, right in connection.execute(catalog.missing_rights(tables(names))):
+        lacking.setdefault(name, []).append(right)
+    if lacking:
+        grants = [
+            f"GRANT {', '.join(rights)} ON {name} TO {_quoted(role)};"
+            for name, rights in lacking.items()
+        ]
+        found = f"role {role!r} may not consume. To mend it, as the owner of the tables:"
+        raise SchemaError("\n".join([found, *grants]), problems=grants)
+
+
 def problems(connection: Connection, names: Names) -> list[Problem]:
     """Everything that is wrong, in the order in which to mend it."""
     return list(_Inspection(connection, names).problems())

@@ -12,6 +12,8 @@ from sqlalchemy import bindparam, case, column, func, literal, select, table, te
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Text
 
+from .names import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -151,6 +153,27 @@ def last_drawn(schema: str, sequence: str) -> Select[int]:
     last_value, is_called = column("last_value", BigInteger), column("is_called", Boolean)
     return select(case((is_called, last_value), else_=last_value - 1)).select_from(
         table(sequence, last_value, is_called, schema=schema)
+    )
+
+
+def missing_rights(tables: Tables) -> TextClause:
+    """What the current role lacks to consume: a row for each table and right."""
+    needed = [
+        (table, right)
+        for table, rights in (
+            (tables.outbox, ("SELECT",)),
+            (tables.listeners, ("SELECT", "INSERT", "UPDATE")),
+            (tables.deliveries, ("SELECT", "INSERT", "UPDATE", "DELETE")),
+            (tables.dead_letters, ("SELECT", "INSERT")),
+        )
+        for right in rights
+    ]
+    rows = ", ".join(f"('{quoted(table)}', '{right}')" for table, right in needed)
+    return text(
+        f"""
+        SELECT name, lacking FROM (VALUES {rows}) AS needed (name, lacking)
+        WHERE NOT has_table_privilege(name, lacking)
+        """
     )
 
 

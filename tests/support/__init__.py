@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import anyio
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,3 +18,12 @@ def eventually(condition: Callable[[], object], *, within: float = 10.0) -> None
         if time.monotonic() > deadline:
             raise AssertionError(f"not true within {within} s: {condition}")
         time.sleep(0.02)
+
+
+async def comes_true(condition: Callable[[], object], *, within: float = 10.0) -> None:
+    """The same in an event loop, where the others go on meanwhile."""
+    with anyio.move_on_after(within):
+        while not condition():
+            await anyio.sleep(0.01)
+        return
+    raise AssertionError(f"not true within {within} s: {condition}")

@@ -21,6 +21,9 @@ class Proxy:
         self._door: socket.socket | None = None
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
+        self._swallowing = False
+        self._commits_to_cut = 0
+        self._cut_before = False
 
     def __enter__(self) -> Proxy:
         return self
@@ -32,6 +35,20 @@ class Proxy:
         """Let connections in; *silent*: accept them and never say a word."""
         self._door = socket.create_server(("127.0.0.1", self.port))
         self._spawn(self._welcome, self._door, silent)
+
+    def swallow(self) -> None:
+        """From now on what comes in is lost, in both directions; connections stay open."""
+        self._swallowing = True
+
+    def pass_on(self) -> None:
+        """Let what comes from now on through; what was swallowed stays lost."""
+        self._swallowing = False
+
+    def cut_at_commit(self, times: int, *, before: bool = False) -> None:
+        """End the connection of the next COMMITs: after the server has got it, so that only its
+        answer is lost, or *before*."""
+        self._commits_to_cut = times
+        self._cut_before = before
 
     def shut(self) -> None:
         """End every connection and refuse new ones."""
@@ -58,12 +75,17 @@ class Proxy:
                 if not silent:
                     server = socket.create_connection(self._server)
                     self._sockets.append(server)
-                    self._spawn(_copy, client, server)
-                    self._spawn(_copy, server, client)
+                    self._spawn(self._copy, client, server)
+                    self._spawn(self._copy, server, client)
 
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+    def _copy(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if self._commits_to_cut and b"COMMIT" in data:
+                    self._commits_to_cut -= 1
+                    if not self._cut_before:
+                        target.sendall(data)
+                    source.shutdown(socket.SHUT_RDWR)
+                elif not self._swallowing:
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_WR)

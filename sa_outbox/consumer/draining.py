@@ -1,0 +1,55 @@
+"""Waiting until everything that is committed now is handled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from .connections import is_database_error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .services import Services
+
+ASK_EVERY = 0.2
+"""Seconds between two questions about listeners that another process works for."""
+
+
+async def until_drained(
+    services: Services, next_progress: Callable[[], Awaitable[None]], *, retries: bool
+) -> None:
+    """Return when each listener has settled what was visible at the beginning.
+
+    Invariant: the look that is waited for began after the call, so whatever was committed before
+    the call is below its ceiling and visible to every read that follows it.
+    """
+    horizon = services.shared.horizon
+    # One look may be under way already, and have asked for its ceiling before the call.
+    number = horizon.latest.number + 2
+    while True:
+        if services.tenures.cursors and horizon.latest.number < number:
+            services.ring("poll")
+        elif await _is_drained(services, number, retries=retries):
+            return
+        with anyio.move_on_after(ASK_EVERY):
+            await next_progress()
+
+
+async def _is_drained(services: Services, number: int, *, retries: bool) -> bool:
+    cursors = services.tenures.cursors
+    if any(name not in cursors for name in services.leasing.held):
+        return False  # claimed, and about to start
+    for cursor in tuple(cursors.values()):
+        if not cursor.has_drained(number, retries=retries):
+            return False
+    others = [name for name in services.leasing.wanted if name not in cursors]
+    if not others or not retries:
+        return True
+    try:
+        return not await services.behind(others)
+    except Exception as error:
+        if not is_database_error(error):
+            raise
+        return False

@@ -1,0 +1,116 @@
+"""From what a consumer is given to what it works with: engines for handlers, and connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from sa_outbox.errors import ConfigError
+from sa_outbox.schema.connect import parse_url
+
+from .connections import connector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_outbox.listener import Listener
+
+    from .connections import Connect
+
+SPARE = 2
+"""Connections in a pool beyond what handlers use at once."""
+_MARGIN = timedelta(seconds=30)
+
+
+@dataclass
+class Engines:
+    """Engines that were given, and those that were made and are disposed of at the end."""
+
+    asynchronous: AsyncEngine
+    synchronous: Engine | None
+    connect: Connect
+    url: URL
+    made: list[Engine | AsyncEngine] = field(default_factory=list)
+
+    async def dispose(self) -> None:
+        for engine in self.made:
+            if isinstance(engine, AsyncEngine):
+                await engine.dispose()
+            else:
+                await anyio.to_thread.run_sync(engine.dispose)
+
+
+def engines(
+    database: str | URL | Engine | AsyncEngine,
+    sync_engine: Engine | None,
+    listeners: Sequence[Listener],
+) -> Engines:
+    """Everything that the handlers of *listeners* need, made from *database*. No I/O."""
+    made: list[Engine | AsyncEngine] = []
+    if isinstance(database, AsyncEngine):
+        asynchronous, url = database, database.url
+        connect = connector(database)
+    else:
+        if isinstance(database, Engine):
+            sync_engine = sync_engine or database
+        url = database.url if isinstance(database, Engine) else parse_url(database)
+        asynchronous = _async_engine(url, listeners)
+        made.append(asynchronous)
+        connect = connector(asynchronous)
+    if asynchronous.dialect.name != "postgresql":
+        raise ConfigError(f"sa_outbox needs PostgreSQL, not {asynchronous.dialect.name}")
+    if sync_engine is None and any(each.call.session == "sync" for each in listeners):
+        sync_engine = _sync_engine(url, listeners)
+        made.append(sync_engine)
+    return Engines(asynchronous, sync_engine, connect, url, made)
+
+
+def connect_to(url: str | URL) -> Connect:
+    """How to connect to an address: for LISTEN past a pooler."""
+    return connector(parse_url(url))
+
+
+def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:
+    options: dict[str, Any] = {"pool_size": _pool_size(listeners, "async"), "max_overflow": 0}
+    settings = {"idle_in_transaction_session_timeout": _longest_idle(listeners)}
+    if url.drivername == "postgresql+asyncpg":
+        return create_async_engine(url, connect_args={"server_settings": settings}, **options)
+    if url.drivername != "postgresql" and url.get_dialect().is_async:
+        return create_async_engine(url, **options)
+    # asyncpg reads libpq's words (sslmode and the like) only in a dsn.
+    dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    arguments = {"dsn": dsn, "server_settings": settings}
+    bare = URL.create("postgresql+asyncpg", *url[1:6])
+    return create_async_engine(bare, connect_args=arguments, **options)
+
+
+def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
+    options: dict[str, Any] = {"pool_size": _pool_size(listeners, "sync"), "max_overflow": 0}
+    for driver in ("psycopg", "psycopg2"):
+        if find_spec(driver) is not None:
+            return create_engine(url.set(drivername=f"postgresql+{driver}"), **options)
+    names = ", ".join(each.name for each in listeners if each.call.session == "sync")
+    raise ConfigError(
+        f"sync handlers with a session need a sync driver ({names}): pip install "
+        '"psycopg[binary]", or make the handlers async'
+    )
+
+
+def _pool_size(listeners: Sequence[Listener], session: str) -> int:
+    return SPARE + sum(each.concurrency for each in listeners if each.call.session == session)
+
+
+def _longest_idle(listeners: Sequence[Listener]) -> str:
+    """Milliseconds after which the server ends a transaction whose process sleeps: its locks would
+    hold up whoever took the listener over. "0" (never) if a handler may take as long as it likes.
+    """
+    if any(each.timeout is None for each in listeners):
+        return "0"
+    longest = max((each.timeout or _MARGIN for each in listeners), default=_MARGIN)
+    return str(int((longest + _MARGIN).total_seconds() * 1000))

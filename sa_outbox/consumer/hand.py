@@ -1,0 +1,211 @@
+"""A hand takes an event from the lanes, has it handled, and says what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from sa_outbox.observe import DatabaseAway, WentCareful
+
+from .dispatch import Dispatch
+from .unit import Again, Unit
+
+if TYPE_CHECKING:
+    from sa_outbox.event import Event
+
+    from .cursor import Cursor
+    from .item import Item
+
+MOST_TRIES = 3
+"""Times an attempt is begun again after a deadlock or the like before it counts as failed."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+
+class Hand:
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._shared = shared = cursor.shared
+        self._listener = listener = cursor.listener
+        self._gate = shared.gate
+        self._dispatch = Dispatch(listener, shared.threads, shared.observers, self._stuck)
+        self._unit = None if listener.call.session == "none" else self._make_unit()
+        self._wanted = anyio.Event()
+
+    async def run(self) -> None:
+        """Attempt events until cancelled. Errors that are not a handler's end the cursor."""
+        try:
+            while True:
+                items = self._take()
+                if items:
+                    await self._attempt_all(items)
+                else:
+                    self._wanted = anyio.Event()
+                    self._cursor.hand_idles(self._wanted)
+                    await self._wanted.wait()
+        except Exception as error:  # noqa: BLE001 - the pump raises it, where it is sorted out
+            self._cursor.fail(error)
+        finally:
+            self._dispatch.close()
+
+    def _take(self) -> list[Item]:
+        cursor = self._cursor
+        if cursor.stopping:
+            return []
+        if self._listener.call.batch:
+            return cursor.lanes.take_batch(cursor.caution.window)
+        item = cursor.lanes.take()
+        return [] if item is None else [item]
+
+    async def _attempt_all(self, items: list[Item]) -> None:
+        cursor = self._cursor
+        cursor.in_hand += len(items)
+        try:
+            if cursor.caution.alone:
+                async with self._gate.alone():
+                    await self._attempt_alone(items)
+                    await cursor.settlement.settle()
+            else:
+                await self._gate.enter()
+                try:
+                    await self._attempt(items)
+                finally:
+                    self._gate.leave()
+        finally:
+            cursor.in_hand -= len(items)
+
+    async def _attempt_alone(self, items: list[Item]) -> None:
+        """After a crash: count before the handler runs, so that a death leaves its trace."""
+        item = items[0]
+        most = self._shared.settings.max_crashes
+        crashes = await self._cursor.settlement.mark(item)
+        if crashes > most:
+            self._cursor.outcomes.convict(item, most)
+            self._cursor.finish(items)
+            return
+        self._shared.tell(WentCareful(self._listener.name, item.position, crashes - 1))
+        await self._attempt(items)
+
+    async def _attempt(self, items: list[Item]) -> None:
+        argument: Any
+        for item in items:
+            item.fate, item.failure = "done", None
+        if self._listener.call.batch:
+            items, argument = self._load_batch(items)
+            if not items:
+                return
+        else:
+            try:
+                argument = self._dispatch.load(items[0])
+            except Exception as unreadable:  # noqa: BLE001 - an upcaster is the user's code too
+                self._settle_one(items[0], unreadable)
+                return
+        try:
+            if self._unit is None:
+                error = await self._dispatch(items, argument)
+            else:
+                error = await self._unit(items, argument)
+        except Again as again:
+            await self._begin_again(items, again)
+            return
+        await self._conclude(items, error)
+
+    async def _conclude(self, items: list[Item], error: BaseException | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._put_back(items)
+            self._shared.stop("KeyboardInterrupt in a handler")
+        elif isinstance(error, SystemExit):
+            await self._crashed(items, error)
+        elif error is not None and len(items) > 1:
+            # Which one of the batch it was is found out by attempting each alone.
+            for item in items:
+                item.single = True
+            self._put_back(items)
+        else:
+            for item in items:
+                self._cursor.outcomes.decide(item, error)
+            if self._unit is not None and error is None:
+                self._cursor.committed(items)
+            else:
+                self._cursor.finish(items)
+
+    def _settle_one(self, item: Item, error: BaseException) -> None:
+        self._cursor.outcomes.decide(item, error)
+        self._cursor.finish([item])
+
+    def _load_batch(self, items: list[Item]) -> tuple[list[Item], list[Event[Any]]]:
+        """Events of those that can be read; one that can't fails alone, those after it wait."""
+        good: list[Item] = []
+        events: list[Event[Any]] = []
+        behind: dict[object, list[Item]] = {}
+        failed: list[tuple[Item, Exception]] = []
+        for item in items:
+            if item.lane in behind:
+                behind[item.lane].append(item)
+                continue
+            try:
+                events.append(self._dispatch.load(item))
+                good.append(item)
+            except Exception as unreadable:  # noqa: BLE001 - as above
+                behind[item.lane] = []
+                failed.append((item, unreadable))
+        lanes = {item.lane for item in good}
+        for item, error in failed:
+            if item.lane in lanes:
+                # Earlier ones of its lane go first; it is attempted when the lane is free again.
+                self._cursor.lanes.put_back([item, *behind[item.lane]])
+            else:
+                self._cursor.lanes.put_back(behind[item.lane])
+                self._settle_one(item, error)
+        return good, events
+
+    async def _begin_again(self, items: list[Item], again: Again) -> None:
+        tries = items[0].tries
+        for item in items:
+            item.tries += 1
+        if not again.away and tries >= MOST_TRIES:
+            await self._conclude(items, again.cause)
+            return
+        if again.away:
+            pause = min(FIRST_PAUSE * 2**tries, LONGEST_PAUSE)
+            error = type(again.cause).__name__
+            self._shared.tell(DatabaseAway(f"handler of {self._listener.name}", error, pause))
+            await anyio.sleep(pause)
+            if self._cursor.lease.has_ended():
+                raise self._cursor.lease.lost()
+        self._put_back(items)
+
+    async def _crashed(self, items: list[Item], error: SystemExit) -> None:
+        """A handler wanted the process to end: so it shall, but counted and in good order."""
+        item = items[0]
+        crashes = await self._cursor.settlement.mark(item)
+        if len(items) == 1 and crashes >= self._shared.settings.max_crashes:
+            self._cursor.outcomes.convict(item, crashes)
+            self._cursor.finish(items)
+        else:
+            self._put_back(items)
+        self._shared.stop(f"a handler of {self._listener.name!r} raised SystemExit({error.code})")
+
+    def _put_back(self, items: list[Item]) -> None:
+        by_lane: dict[object, list[Item]] = {}
+        for item in items:
+            by_lane.setdefault(item.lane, []).append(item)
+        for lane, waiting in by_lane.items():
+            self._cursor.lanes.put_back(waiting)
+            self._cursor.lanes.free(lane)
+
+    def _make_unit(self) -> Unit:
+        cursor, shared = self._cursor, self._shared
+        is_async = self._listener.call.session == "async"
+        make = shared.async_sessions if is_async else shared.sync_sessions
+        assert make is not None  # noqa: S101 - the consumer has made what its listeners need
+        return Unit(
+            make,
+            self._dispatch,
+            cursor.lease,
+            cursor.progress,
+            cursor.settlement,
+        )
+
+    def _stuck(self) -> None:
+        self._shared.stop(f"a handler of {self._listener.name!r} ignored its cancellation")

@@ -1,0 +1,127 @@
+"""Taking events in: the next ones of the log, and deliveries that are due."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.observe import BatchRead
+
+from .item import Item
+from .reading import Reader
+
+if TYPE_CHECKING:
+    from sa_outbox.listener import Listener
+
+    from .lanes import Lanes
+    from .lease import Lease
+    from .progress import Progress
+    from .shared import Shared
+
+_ONE_LANE = "all"
+FOREVER = 100 * 366 * 86400.0
+"""Seconds; the time of an event may be infinite, or so far that no interval leads there."""
+UNREADABLE = 1.0
+"""Seconds until a delivery is looked for again that is due and whose event is not in the log."""
+
+
+class Intake:
+    def __init__(
+        self, shared: Shared, listener: Listener, lease: Lease, progress: Progress, lanes: Lanes
+    ) -> None:
+        self._shared = shared
+        self._listener = listener
+        self._lease = lease
+        self._progress = progress
+        self._lanes = lanes
+        self._total = listener.order == "total"
+        self.reader = Reader(listener, shared.tables)
+        self.read_look = 0
+        """The look after which everything visible was taken in, or is about to be (``more``)."""
+        self.more = False
+        self.occupied: set[str | None] = set()
+        """Keys with a parked delivery: their new events go behind it. None: one without a key."""
+        self.next_due: float | None = None
+        self._taken: set[int] = set()
+        """Deliveries with a row that are in the lanes or in hand."""
+
+    async def refresh(self) -> None:
+        """Ask which keys are occupied and when the next delivery is due.
+
+        Asked by the pump between two of its writes, and only its writes add rows: so a key that
+        has a row is always in ``occupied``. One that is in it and has none does no harm.
+        """
+        listener = self._listener.name
+        connections, statements = self._shared.connections, self._shared.statements
+        rows = await connections.rows(statements.occupied, listener=listener)
+        self.occupied = {row[0] for row in rows}
+        taken = list(self._taken)
+        seconds = await connections.value(statements.next_due, listener=listener, taken=taken)
+        self.next_due = None if seconds is None else monotonic() + max(0.0, seconds)
+
+    def given_back(self, item: Item) -> None:
+        self._taken.discard(item.position)
+
+    def has_new(self, now: float) -> bool:
+        """Whether a read may show something that was not taken in."""
+        look = self._shared.horizon.latest
+        if not look.number:
+            return False
+        waits_until = self.reader.waits_until()
+        waited = waits_until is not None and now >= waits_until
+        return self.more or look.number > self.read_look or waited
+
+    async def take_new(self, room: int, now: float) -> list[Item]:
+        """Read on in the log. Returns what becomes of events that are not to be handled now."""
+        look = self._shared.horizon.latest
+        rows, self.more = await self.reader.read(
+            self._shared.connections, self._progress, look, room=room, now=now
+        )
+        self.read_look = look.number
+        if not rows:
+            return []
+        self._shared.tell(BatchRead(self._listener.name, len(rows), rows[-1][0]))
+        return [item for row in rows if (item := self._sort(row)) is not None]
+
+    async def take_due(self, room: int) -> int:
+        """Put deliveries that are due into the lanes, each with what is behind it."""
+        rows = await self._shared.connections.rows(
+            self._shared.statements.read_due,
+            listener=self._listener.name,
+            limit=room,
+            taken=list(self._taken),
+        )
+        count = 0
+        for row in rows:
+            if row[0] not in self._taken:
+                self._taken.add(row[0])
+                lane = row[0] if row["state"] == "scheduled" else self._lane(row)
+                state = row["state"]
+                self._lanes.put(Item(row, lane, attempts=row["attempts"], state=state))
+                count += 1
+        if count:
+            await self.refresh()
+        else:
+            self.next_due = monotonic() + UNREADABLE
+        return count
+
+    def _sort(self, row: Any) -> Item | None:
+        """Put a new event into its lane, or return it with its fate."""
+        wait = row["wait"]
+        item = Item(row, self._lane(row))
+        if wait is not None and wait > 0:
+            item.fate, item.delay = "schedule", min(wait, FOREVER)
+            return item
+        if not self._total and row[3] is not None and row[3] in self.occupied:
+            item.fate = "behind"
+            return item
+        if row[0] == self._lease.retry_position:
+            item.attempts = self._lease.retry_count
+        self._lanes.put(item)
+        return None
+
+    def _lane(self, row: Any) -> object:
+        if self._total:
+            return _ONE_LANE
+        key = row[3]
+        return row[0] if key is None else key

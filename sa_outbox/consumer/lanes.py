@@ -1,0 +1,100 @@
+"""Which event may be handled next: those of one lane never side by side. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .item import Item
+
+
+class Lanes:
+    """Queues by lane. A lane is the event's key, itself (no key), or one for all (order="total").
+
+    A lane is handed out by its first event and taken back before its second one is.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, deque[Item]] = {}
+        self._ready: deque[object] = deque()
+        self._running: set[object] = set()
+        self.count = 0
+        """Events that wait; those that run are not among them."""
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def ready(self) -> int:
+        """Lanes from which an event can be taken."""
+        return len(self._ready)
+
+    def put(self, item: Item) -> None:
+        lane = item.lane
+        self.count += 1
+        queue = self._waiting.get(lane)
+        if queue is None:
+            self._waiting[lane] = deque((item,))
+            if lane not in self._running:
+                self._ready.append(lane)
+        else:
+            queue.append(item)
+
+    def take(self) -> Item | None:
+        """The next event whose lane is free; the lane is not, from now on."""
+        if not self._ready:
+            return None
+        lane = self._ready.popleft()
+        queue = self._waiting[lane]
+        item = queue.popleft()
+        if not queue:
+            del self._waiting[lane]
+        self._running.add(lane)
+        self.count -= 1
+        return item
+
+    def take_batch(self, most: int) -> list[Item]:
+        """Everything that waits in free lanes, in the order of the log, up to *most* events.
+
+        One that is to be attempted alone comes alone. Their lanes are taken until they are freed.
+        """
+        items: list[Item] = []
+        while len(items) < most and self._ready:
+            lane = self._ready[0]
+            queue = self._waiting[lane]
+            if queue[0].single:
+                if not items:
+                    first = self.take()
+                    return [] if first is None else [first]
+                break
+            self._ready.popleft()
+            self._running.add(lane)
+            while queue and len(items) < most and not queue[0].single:
+                items.append(queue.popleft())
+                self.count -= 1
+            if not queue:
+                del self._waiting[lane]
+        items.sort(key=lambda item: item.position)
+        return items
+
+    def free(self, lane: object) -> None:
+        """Take a lane back: its next event may be handed out. Not if it is free already."""
+        if lane in self._running:
+            self._running.remove(lane)
+            if lane in self._waiting:
+                self._ready.append(lane)
+
+    def remove(self, lane: object) -> list[Item]:
+        """Take all that waits in a lane that runs out of it."""
+        items = list(self._waiting.pop(lane, ()))
+        self.count -= len(items)
+        return items
+
+    def put_back(self, items: list[Item]) -> None:
+        """Put events of one running lane back to its front, in their order."""
+        if items:
+            queue = self._waiting.setdefault(items[0].lane, deque())
+            queue.extendleft(reversed(items))
+            self.count += len(items)

@@ -1,0 +1,116 @@
+"""Reading a listener's next events: which of them, is decided by the horizon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.sql import reading
+
+from .connections import Query
+
+if TYPE_CHECKING:
+    from sa_outbox.listener import Listener
+    from sa_outbox.tables import Tables
+
+    from .connections import Connections
+    from .horizon import Look
+    from .progress import Progress
+
+MOST_HOLES = 10_000
+"""Ranges of holes above which nothing new is read until some are final: each save writes them."""
+
+
+def up_to_a_hole(rows: list[Any], *, read_to: int, reach: int) -> tuple[list[Any], int, int | None]:
+    """Of *rows* in the order of the log, those before the first hole above *reach*.
+
+    Ids up to *reach* are final, or were waited for long enough: there holes do not count. Returns
+    the rows, the last id that was reached, and the hole, if one was met.
+    """
+    edge = max(reach, read_to)
+    for index, row in enumerate(rows):
+        if row[0] <= edge:
+            continue
+        if row[0] != edge + 1:
+            return rows[:index], edge, edge + 1
+        edge = row[0]
+    return rows, edge, None
+
+
+class Reader:
+    """Reads for one listener. Remembers at which hole ``order="total"`` stands, and since when."""
+
+    def __init__(self, listener: Listener, tables: Tables) -> None:
+        self._strict = listener.order == "total"
+        self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
+        self._final = Query(reading.read_final(tables, listener.on))
+        self._all = Query(reading.read_all(tables, listener.on))
+        self._with_gaps = Query(reading.read_with_gaps(tables, listener.on))
+        self.hole: int | None = None
+        """The id that order="total" waits for."""
+        self._since = 0.0
+        self._ceiling = 0
+        self._waited_for = 0
+
+    def waits_until(self) -> float | None:
+        """When the wait at the hole ends; None: no wait, or for ever."""
+        if self.hole is None or self._gap_wait is None:
+            return None
+        return self._since + self._gap_wait
+
+    async def read(
+        self, connections: Connections, progress: Progress, look: Look, *, room: int, now: float
+    ) -> tuple[list[Any], bool]:
+        """The next rows of the listener's types, up to *room*; and whether there may be more.
+
+        The read starts after *look*, which is what makes it right.
+        """
+        if not progress.holes and progress.read_to < look.final:
+            return await self._read_final(connections, progress, look, room)
+        ceiling = look.ceiling if len(progress.holes) < MOST_HOLES else progress.read_to
+        if ceiling <= progress.read_to and not progress.holes:
+            return [], False
+        rows = await self._read_all(connections, progress, ceiling, room)
+        full = len(rows) == room
+        upper = rows[-1][0] if full else max(ceiling, progress.read_to)
+        if self._strict:
+            rows, upper = self._in_order(rows, upper, progress, look, now)
+        ids = [row[0] for row in rows]
+        matching = [row for row in rows if row["matches"]]
+        progress.has_read(ids, [row[0] for row in matching], upper=upper, look=look)
+        return matching, full and self.hole is None
+
+    async def _read_final(
+        self, connections: Connections, progress: Progress, look: Look, room: int
+    ) -> tuple[list[Any], bool]:
+        rows = await connections.rows(
+            self._final, cursor=progress.read_to, upper=look.final, limit=room
+        )
+        full = len(rows) == room
+        upper = rows[-1][0] if full else look.final
+        ids = [row[0] for row in rows]
+        progress.has_read(ids, ids, upper=upper, look=look)
+        self.hole = None
+        return rows, full or look.ceiling > look.final
+
+    async def _read_all(
+        self, connections: Connections, progress: Progress, ceiling: int, room: int
+    ) -> list[Any]:
+        bounds = {"cursor": progress.read_to, "upper": ceiling, "limit": room}
+        if not progress.holes:
+            return await connections.rows(self._all, **bounds)
+        holes = progress.holes
+        return await connections.rows(self._with_gaps, lows=holes.lows, highs=holes.highs, **bounds)
+
+    def _in_order(
+        self, rows: list[Any], upper: int, progress: Progress, look: Look, now: float
+    ) -> tuple[list[Any], int]:
+        waits_until = self.waits_until()
+        if waits_until is not None and now >= waits_until:
+            # Every hole below that ceiling was waited for so long; the later ones were not.
+            self._waited_for = max(self._waited_for, self._ceiling)
+        reach = min(max(look.final, self._waited_for), upper)
+        rows, edge, hole = up_to_a_hole(rows, read_to=progress.read_to, reach=reach)
+        if hole != self.hole:
+            self.hole, self._since, self._ceiling = hole, now, look.ceiling
+        # A full read may end below what was read before: in a gap.
+        return rows, min(upper, edge)

@@ -1,0 +1,72 @@
+"""Making the listeners known to the database: where each one's cursor begins."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sa_outbox.observe import ListenerOrphaned, ListenerRegistered
+
+from .gaps import Gaps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sa_outbox.listener import Listener
+
+    from .shared import Shared
+
+
+async def register(shared: Shared, listeners: Iterable[Listener], declared: Iterable[str]) -> None:
+    """Give each of *listeners* a cursor unless it has one; tell of cursors nobody declares."""
+    rows = await shared.connections.rows(shared.statements.registered)
+    known = {row["name"]: row["position"] for row in rows}
+    for listener in listeners:
+        if listener.name not in known:
+            await _register(shared, listener)
+    declared = set(declared)
+    for name, position in known.items():
+        if name not in declared:
+            shared.tell(ListenerOrphaned(name, position))
+
+
+async def _register(shared: Shared, listener: Listener) -> None:
+    position, gaps = await _beginning(shared, listener)
+    made = await shared.connections.rows(
+        shared.statements.register,
+        name=listener.name,
+        position=position,
+        gaps=gaps.dump(),
+        fingerprint=listener.fingerprint,
+    )
+    if made:  # else another process was quicker
+        shared.tell(ListenerRegistered(listener.name, position))
+
+
+async def _beginning(shared: Shared, listener: Listener) -> tuple[int, Gaps]:
+    start = listener.start
+    connections, statements = shared.connections, shared.statements
+    if isinstance(start, int):
+        return start - 1, Gaps()
+    if isinstance(start, datetime):
+        first: int | None = await connections.value(statements.first_since, time=start)
+        if first is not None:
+            return first - 1, await _holes(shared, first)
+    elif start == "beginning":
+        return 0, Gaps()
+    ceiling: int = await connections.value(statements.ceiling)
+    return ceiling, await _holes(shared, ceiling)
+
+
+async def _holes(shared: Shared, ceiling: int) -> Gaps:
+    """Where events below *ceiling*, a visible id, may be being written: they are not passed by.
+
+    In the order of the grace period: the ceiling, the writers, then the ids that are missing. A
+    missing id belongs to one of those writers, or to nobody any more; without writers, to nobody.
+    """
+    connections, statements = shared.connections, shared.statements
+    writers = await connections.rows(statements.holders)
+    if not writers:
+        return Gaps()
+    rows = await connections.rows(statements.holes, ceiling=ceiling)
+    return Gaps((row["lo"], row["hi"]) for row in rows)

@@ -1,0 +1,271 @@
+"""The consumer: one task group for everything, from the start to the last lease given back."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import TASK_STATUS_IGNORED, CancelScope
+
+from sa_outbox.errors import ConfigError
+from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
+from sa_outbox.settings import ConsumerSettings
+
+from .connections import Connections
+from .draining import until_drained
+from .engines import connect_to, engines
+from .gate import Gate
+from .horizon import Horizon
+from .leasing import Leasing
+from .looking import Looker
+from .registration import register
+from .services import Services
+from .session import AsyncHandlerSession, HandlerSession
+from .shared import Shared
+from .statements import Statements
+from .tenure import Tenures
+from .wakeup import Wakeup
+from .watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+    from anyio.abc import TaskStatus
+    from sqlalchemy import URL, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from sa_outbox.listener import Listener
+    from sa_outbox.observe import Observer
+    from sa_outbox.outbox import Outbox
+
+    from .engines import Engines
+
+OWN_CONNECTIONS = 5
+"""Most connections for cursors and leases; two more are for the horizon and LISTEN."""
+CLOSING = 1.0
+
+
+class Consumer:
+    """Delivers the events of an outbox to its listeners, in this process.
+
+    ::
+
+        consumer = Consumer(outbox, "postgresql://...")
+        await consumer.run()        # until it is stopped or cancelled
+        await consumer.drain()      # or: until everything that is committed now is handled
+
+    *database* is an address or an engine; handlers get sessions on it. Any number of processes may
+    run for one database: each listener is worked for by one of them at a time.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        database: str | URL | Engine | AsyncEngine,
+        *,
+        listeners: Sequence[str] | None = None,
+        listen_url: str | URL | None = None,
+        sync_engine: Engine | None = None,
+        settings: ConsumerSettings | None = None,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        self.outbox = outbox
+        self.settings = settings or ConsumerSettings()
+        self.observers = Observers(tuple(observers))
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.reason = ""
+        """Why it stopped."""
+        self._listeners = _chosen(outbox, listeners)
+        self._database = database
+        self._sync_engine = sync_engine
+        self._listen_connect = None if listen_url is None else connect_to(listen_url)
+        self._running = False
+        self._stop = anyio.Event()
+        self._progressed = anyio.Event()
+        self._services: Services | None = None
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Deliver events until ``stop()`` or cancellation.
+
+        Raises :class:`SchemaError` when the tables are not there or what the reading stands on
+        does not hold; nothing was touched then. A database that goes away later is waited for.
+        """
+        if self._running:
+            raise ConfigError("this consumer is running already")
+        self._running = True
+        made = engines(self._database, self._sync_engine, self._listeners)
+        try:
+            with _one_error(), Watchdog(self.settings.blocked_after, self.observers):
+                await self._run(made, task_status)
+        finally:
+            self._running = False
+            self._stop = anyio.Event()
+            with CancelScope(shield=True):
+                await made.dispose()
+
+    async def drain(self, *, retries: bool = True) -> None:
+        """Return when every listener has handled all that was committed when this was called.
+
+        Handled is: done, or a dead letter. Without *retries*, an event that failed and waits for
+        its next attempt is left for the next time, and listeners that another process holds are
+        left to it. Runs the consumer if it is not running, and stops it again.
+        """
+        if self._running:
+            await self._until_drained(retries=retries)
+            return
+        with _one_error():
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(self._start)
+                await self._until_drained(retries=retries)
+                self.stop("drained")
+
+    def stop(self, reason: str = "stopped") -> None:
+        """Begin nothing new, let handlers finish for the grace period, give the leases back.
+
+        For the thread of the event loop. Called before ``run``, that returns at once.
+        """
+        if not self._stop.is_set():
+            self.reason = reason
+            self._stop.set()
+
+    async def _start(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        await self.run(task_status=task_status)
+
+    async def _until_drained(self, *, retries: bool) -> None:
+        services = self._services
+        if services is not None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end_with_the_run, tasks.cancel_scope)
+                await until_drained(services, self._next_progress, retries=retries)
+                tasks.cancel_scope.cancel()
+
+    async def _end_with_the_run(self, scope: CancelScope) -> None:
+        await self._stop.wait()
+        scope.cancel()
+
+    async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
+        async with self._sharing(made) as (shared, looks):
+            services = self._services = self._serve(made, shared, looks)
+            await services.verify()
+            await register(shared, self._listeners, [each.name for each in self.outbox.listeners])
+            names = tuple(each.name for each in self._listeners)
+            self.observers.tell(ConsumerStarted(self.owner, names))
+            try:
+                async with anyio.create_task_group() as tasks:
+                    await services.start(tasks)
+                    task_status.started()
+                    await self._stop.wait()
+                    await self._wind_down(services.tenures)
+                    tasks.cancel_scope.cancel()
+            finally:
+                self._services = None
+                self._progress()
+        self.observers.tell(ConsumerStopped(self.owner))
+
+    async def _wind_down(self, tenures: Tenures) -> None:
+        grace = self.settings.grace_period.total_seconds()
+        self.observers.tell(ConsumerStopping(self.reason, grace))
+        tenures.stop()
+        with anyio.move_on_after(grace):
+            while tenures.cursors:
+                await self._next_progress()
+        tenures.cancel()
+        while tenures.cursors:
+            await self._next_progress()
+
+    @asynccontextmanager
+    async def _sharing(self, made: Engines) -> AsyncIterator[tuple[Shared, Connections]]:
+        limits = {
+            "timeout": self.settings.statement_timeout.total_seconds(),
+            "connecting": self.settings.probe_timeout.total_seconds(),
+        }
+        own = Connections(made.connect, most=OWN_CONNECTIONS, **limits)
+        looks = Connections(made.connect, most=1, **limits)
+        try:
+            yield self._share(made, own), looks
+        finally:
+            with CancelScope(shield=True):
+                await own.close(CLOSING)
+                await looks.close(CLOSING)
+
+    def _share(self, made: Engines, own: Connections) -> Shared:
+        outbox, options = self.outbox, {"expire_on_commit": False}
+        sync_sessions = None
+        if made.synchronous is not None:
+            sync_sessions = outbox.sessionmaker(made.synchronous, class_=HandlerSession, **options)
+        async_sessions = outbox.async_sessionmaker(
+            made.asynchronous, class_=AsyncHandlerSession, **options
+        )
+        return Shared(
+            connections=own,
+            statements=Statements(outbox.tables, outbox.settings.names.notify_channel),
+            tables=outbox.tables,
+            settings=self.settings,
+            horizon=Horizon(),
+            gate=Gate(),
+            observers=self.observers,
+            threads=anyio.CapacityLimiter(self.settings.threads),
+            redact=outbox.settings.redact,
+            async_sessions=async_sessions,
+            sync_sessions=sync_sessions,
+            stop=self.stop,
+            progressed=self._progress,
+        )
+
+    def _serve(self, made: Engines, shared: Shared, looks: Connections) -> Services:
+        settings = self.outbox.settings
+        leasing = Leasing(shared, self._listeners, self.owner)
+        looker = Looker(looks, shared.statements, shared.horizon, self.observers)
+        services = Services(shared, leasing, looker, made.asynchronous, settings.names)
+        services.tenures = Tenures(
+            shared, leasing, self.outbox.listeners, lambda: services.ring("start")
+        )
+        if settings.notifies:
+            services.wakeup = Wakeup(
+                self._listen_connect or made.connect,
+                settings.names.notify_channel,
+                shared.statements,
+                self.settings,
+                self.observers,
+                notified=lambda: services.ring("notify"),
+                released=leasing.bell.ring,
+                reconnected=services.reconnected,
+            )
+        return services
+
+    async def _next_progress(self) -> None:
+        await self._progressed.wait()
+
+    def _progress(self) -> None:
+        self._progressed.set()
+        self._progressed = anyio.Event()
+
+
+def _chosen(outbox: Outbox, names: Sequence[str] | None) -> list[Listener]:
+    if not len(outbox.listeners):
+        raise ConfigError("this outbox has no listener: declare one with @outbox.listener(...)")
+    if names is None:
+        return list(outbox.listeners)
+    for name in names:
+        if name not in outbox.listeners:
+            known = ", ".join(each.name for each in outbox.listeners)
+            raise ConfigError(f"there is no listener {name!r}; there are: {known}")
+    return [each for each in outbox.listeners if each.name in names]
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """A task group wraps what its tasks raise. One error is raised as itself."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        if error is group:
+            raise
+        raise error from error.__cause__

@@ -1,0 +1,203 @@
+"""What runs beside the listeners: the looks, the leases, the verification, LISTEN."""
+
+from __future__ import annotations
+
+from random import uniform
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from sa_outbox import schema
+from sa_outbox.observe import DatabaseAway, DatabaseBack, Woken
+
+from .connections import is_database_error
+from .gate import Bell
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from sa_outbox.settings import Names
+
+    from .leasing import Leasing
+    from .looking import Looker
+    from .shared import Shared
+    from .tenure import Tenures
+    from .wakeup import Wakeup
+
+SOONEST, LATEST = 0.002, 0.25
+"""Seconds between two looks while order="total" stands at a hole: a rollback notifies nobody."""
+WITH_HOLES = 1.0
+"""The same while others have holes open: to forget those that were rolled back."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+By = Literal["start", "notify", "poll", "reconnect", "open events"]
+
+
+class Services:
+    def __init__(
+        self,
+        shared: Shared,
+        leasing: Leasing,
+        looker: Looker,
+        engine: AsyncEngine,
+        names: Names,
+    ) -> None:
+        self.shared = shared
+        self.leasing = leasing
+        self.tenures: Tenures
+        self.wakeup: Wakeup | None = None
+        self._looker = looker
+        self._engine = engine
+        self._names = names
+        self._look_bell = Bell()
+        self._woken_by: By = "start"
+        self._verify_bell = Bell()
+
+    def ring(self, by: By) -> None:
+        """Look again, soon."""
+        self._woken_by = by
+        self._look_bell.ring()
+
+    def reconnected(self) -> None:
+        """The LISTEN connection is new: what was missed is looked for, and what the server is."""
+        self._verify_bell.ring()
+        self.leasing.bell.ring()
+        self.ring("reconnect")
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Claim what is free, then start everything in *tasks*."""
+        await self._claim(tasks)
+        tasks.start_soon(self._look_again_and_again)
+        tasks.start_soon(self._keep_leases, tasks)
+        tasks.start_soon(self._verify_from_time_to_time)
+        if self.wakeup is not None:
+            tasks.start_soon(self.wakeup.run)
+
+    async def verify(self) -> None:
+        """Raise ``SchemaError`` unless everything holds that the reading stands on."""
+        async with self._engine.connect() as connection:
+            await connection.run_sync(schema.verify_consuming, self._names)
+
+    async def behind(self, names: list[str]) -> bool:
+        """Whether one of these listeners, of other processes, has not settled what is visible."""
+        connections, statements = self.shared.connections, self.shared.statements
+        ceiling = await connections.value(statements.ceiling)
+        rows = await connections.rows(statements.behind, names=names, ceiling=ceiling, retries=True)
+        return bool(rows)
+
+    # The looks
+
+    async def _look_again_and_again(self) -> None:
+        pause, backoff = SOONEST, FIRST_PAUSE
+        away = False
+        while True:
+            rung = await self._look_bell.wait(self._until_next_look(pause))
+            if not self.tenures.cursors:
+                continue
+            by = self._woken_by if rung else ("open events" if self._waiting() else "poll")
+            try:
+                look = await self._looker.look()
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+                away = True
+                self.shared.tell(DatabaseAway("horizon", type(error).__name__, backoff))
+                await anyio.sleep(backoff * uniform(0.5, 1.0))  # noqa: S311 - no secret
+                backoff = min(2 * backoff, LONGEST_PAUSE)
+                self.ring("reconnect")
+                continue
+            if away:
+                away, backoff = False, FIRST_PAUSE
+                self.shared.tell(DatabaseBack("horizon"))
+                self._verify_bell.ring()
+            self.shared.tell(Woken(by))
+            pause = SOONEST if rung or look.final >= look.ceiling else min(2 * pause, LATEST)
+            for cursor in tuple(self.tenures.cursors.values()):
+                cursor.wake()
+            self.shared.progressed()
+
+    def _waiting(self) -> bool:
+        return any(cursor.waits_at_a_hole for cursor in self.tenures.cursors.values())
+
+    def _until_next_look(self, pause: float) -> float:
+        if self._waiting():
+            return pause
+        interval = self._poll_interval()
+        if any(cursor.has_holes for cursor in self.tenures.cursors.values()):
+            return min(WITH_HOLES, interval)
+        return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
+
+    def _poll_interval(self) -> float:
+        settings = self.shared.settings
+        if self.wakeup is not None and self.wakeup.is_listening:
+            return settings.poll_interval.total_seconds()
+        without = settings.poll_interval_without_notify
+        return min(without, settings.poll_interval).total_seconds()
+
+    # The leases
+
+    async def _keep_leases(self, tasks: TaskGroup) -> None:
+        every = self.shared.settings.lease_duration.total_seconds() / 3
+        renew_at = monotonic() + every
+        backoff = FIRST_PAUSE
+        while True:
+            try:
+                until_claim = await self._until_next_claim()
+                await self.leasing.bell.wait(min(until_claim, renew_at - monotonic()))
+                if monotonic() >= renew_at:
+                    await self._renew()
+                    renew_at = monotonic() + every
+                await self._claim(tasks)
+                backoff = FIRST_PAUSE
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+                self.shared.tell(DatabaseAway("leases", type(error).__name__, backoff))
+                self.shared.connections.drop_idle()
+                self._drop_expired()
+                await anyio.sleep(backoff * uniform(0.5, 1.0))  # noqa: S311 - no secret
+                backoff = min(2 * backoff, every / 2, LONGEST_PAUSE)
+
+    async def _claim(self, tasks: TaskGroup) -> None:
+        if not self.tenures.stopping:
+            for lease in await self.leasing.claim():
+                tasks.start_soon(self.tenures.work, lease)
+
+    async def _until_next_claim(self) -> float:
+        if not self.leasing.wanted:
+            return self.shared.settings.poll_interval.total_seconds()
+        expiry = await self.leasing.seconds_to_expiry()
+        interval = self._poll_interval()
+        return interval if expiry is None else min(interval, max(0.01, expiry + 0.005))
+
+    async def _renew(self) -> None:
+        self._drop_expired()
+        lost, paused = await self.leasing.renew()
+        for lease in lost:
+            self.tenures.drop(lease)
+        for lease in paused:
+            cursor = self.tenures.cursors.get(lease.listener)
+            if cursor is not None:
+                cursor.stop()
+
+    def _drop_expired(self) -> None:
+        for lease in tuple(self.leasing.held.values()):
+            if lease.has_ended():
+                self.tenures.drop(lease)
+
+    # The assumptions
+
+    async def _verify_from_time_to_time(self) -> None:
+        interval = self.shared.settings.verify_interval.total_seconds()
+        limit = self.shared.settings.probe_timeout.total_seconds()
+        while True:
+            await self._verify_bell.wait(interval)
+            try:
+                # Shielded: cancelled on the way, the engine's pool would log an error for it.
+                with anyio.move_on_after(limit, shield=True):
+                    await self.verify()
+            except Exception as error:
+                if not is_database_error(error):
+                    raise

@@ -1,0 +1,102 @@
+"""The session a handler gets: its transaction belongs to the consumer."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import NoReturn
+
+from sa_outbox.errors import HandlerMustNotCommit
+from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
+
+
+class HandlerSession(OutboxSession):
+    """Refuses to end its transaction while the handler has it.
+
+    Prevented, not only found out afterwards: once committed, the effect would be there without the
+    cursor, and come a second time.
+    """
+
+    guarded = False
+    violation: HandlerMustNotCommit | None = None
+    """What the handler tried, also when it caught the error."""
+
+    def commit(self) -> None:
+        self._check("commit()")
+        super().commit()
+
+    def rollback(self) -> None:
+        self._check("rollback()")
+        super().rollback()
+
+    def close(self) -> None:
+        self._check("close()")
+        super().close()
+
+    def reset(self) -> None:
+        self._check("reset()")
+        super().reset()
+
+    def invalidate(self) -> None:
+        self._check("invalidate()")
+        super().invalidate()
+
+    def prepare(self) -> None:
+        self._check("prepare()")
+        super().prepare()
+
+    def lend(self) -> None:
+        """Guard the transaction that was begun."""
+        self._root = self.get_transaction()
+        self._door = threading.Lock()
+        self._abandoned = self._inside = False
+        self.guarded = True
+
+    def take_back(self) -> HandlerMustNotCommit | None:
+        """End the guard; say what the handler did wrong, if anything."""
+        self.guarded = False
+        if self.violation is not None:
+            return self.violation
+        if self.get_transaction() is not self._root:
+            return HandlerMustNotCommit("the handler ended the session's transaction")
+        if self.in_nested_transaction():
+            return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
+        return None
+
+    def enter(self) -> bool:
+        """In a handler's thread, before the handler; False if nobody waits for it any more."""
+        with self._door:
+            self._inside = not self._abandoned
+            return self._inside
+
+    def abandon(self) -> bool:
+        """Leave the session to the thread that still uses it; False if none does, or will."""
+        with self._door:
+            self._abandoned = True
+            return self._inside
+
+    def leave(self) -> None:
+        """In a handler's thread, when the handler has ended. Abandoned, nobody else closes it."""
+        with self._door:
+            self._inside = False
+            abandoned = self._abandoned
+        if abandoned:
+            self.guarded = False
+            with suppress(Exception):
+                self.close()
+
+    def _check(self, what: str) -> None:
+        if self.guarded:
+            self._refuse(what)
+
+    def _refuse(self, what: str) -> NoReturn:
+        self.violation = HandlerMustNotCommit(
+            f"the handler called session.{what}: the transaction also moves the listener's cursor "
+            "and is ended by the consumer. Return to commit, raise to roll back"
+        )
+        raise self.violation
+
+
+class AsyncHandlerSession(AsyncOutboxSession):
+    sync_session_class = HandlerSession
+    sync_session: HandlerSession  # pyright: ignore[reportIncompatibleVariableOverride]  # as made by sync_session_class

@@ -1,0 +1,107 @@
+"""What is finished and not written yet, and writing it under one lock.
+
+Invariant: whoever writes the listener's row holds ``lock`` from the moment it computes the new
+state until that is committed, so each saved state follows from the one before.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import anyio
+
+from .settle import Settler, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .item import Item
+    from .lease import Lease
+    from .progress import Progress, Saved
+    from .settle import Write
+    from .shared import Shared
+
+AT_LEAST_EVERY = 0.1
+"""Seconds that a finished event waits to be settled while slow ones of other keys run."""
+
+
+class Settlement:
+    def __init__(
+        self,
+        shared: Shared,
+        lease: Lease,
+        progress: Progress,
+        *,
+        follow: Callable[[Item], list[Item]],
+        after: Callable[[Sequence[Item]], None],
+    ) -> None:
+        self.lock = anyio.Lock()
+        self.settler = Settler(shared.connections, shared.statements, lease)
+        self.finished: list[Item] = []
+        self.holding = False
+        """With order="total": an event waits for its next attempt."""
+        self.latest_at = 0.0
+        """When what is finished is settled at the latest."""
+        self.save_at = monotonic() + shared.save_every
+        """When a cursor that only passed events of other types is saved."""
+        self._shared = shared
+        self._lease = lease
+        self._progress = progress
+        self._follow = follow
+        self._after = after
+
+    def add(self, items: Sequence[Item]) -> None:
+        if not self.finished:
+            self.latest_at = monotonic() + AT_LEAST_EVERY
+        self.finished.extend(items)
+
+    async def settle(self) -> None:
+        """Write what became of all that is finished, in one transaction."""
+        async with self.lock:
+            items, self.finished = self.finished, []
+            if not items:
+                return
+            for item in [item for item in items if item.fate == "park"]:
+                items += self._follow(item)
+            await self._write(items)
+        self._after(items)
+
+    async def save(self) -> None:
+        """Move the cursor over events of other types, and forget holes that are final."""
+        async with self.lock:
+            self.save_at = monotonic() + self._shared.save_every
+            if self._progress.after(()) != self._progress.saved:
+                await self._write([])
+
+    async def mark(self, item: Item) -> int:
+        """Count that *item* is about to be attempted alone; how many times in a row it was."""
+        async with self.lock:
+            rows = await self._shared.connections.rows(
+                self._shared.statements.mark,
+                **self._lease.term,
+                old=self._progress.saved.position,
+                suspect=item.position,
+            )
+        if not rows:
+            raise self._lease.lost()
+        count: int = rows[0][0]
+        return count
+
+    async def forget_crashes(self) -> None:
+        """All that was in flight when a holder of the listener died is settled."""
+        term = self._lease.term
+        await self._shared.connections.rows(
+            self._shared.statements.forget_crashes, name=term["name"], token=term["token"]
+        )
+
+    def plan(self, items: Sequence[Item], new: Saved) -> list[Write]:
+        statements, old = self._shared.statements, self._progress.saved
+        return plan(statements, self._lease, items, old=old, new=new, holding=self.holding)
+
+    async def _write(self, items: list[Item]) -> None:
+        gone = [item.position for item in items if not item.state and item.fate != "hold"]
+        new = self._progress.after(gone)
+        await self.settler.write(self.plan(items, new), new=new)
+        self._progress.settle(gone, new)
+        self.save_at = monotonic() + self._shared.save_every

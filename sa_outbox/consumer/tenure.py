@@ -1,0 +1,123 @@
+"""Working for listeners: from a lease that was claimed to the moment it is given back or lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import CancelScope
+
+from sa_outbox.errors import LeaseLost
+from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseDropped
+
+from .connections import is_database_error, swallow
+from .cursor import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_outbox.listener import Listeners
+
+    from .lease import Lease
+    from .leasing import Leasing
+    from .shared import Shared
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+RELEASING = 5.0
+"""Seconds to give a lease back; then it expires by itself."""
+
+
+class Tenures:
+    """The listeners that this consumer works for, each with its cursor and what cancels it."""
+
+    def __init__(
+        self, shared: Shared, leasing: Leasing, listeners: Listeners, look: Callable[[], None]
+    ) -> None:
+        self.cursors: dict[str, Cursor] = {}
+        self._shared = shared
+        self._leasing = leasing
+        self._listeners = listeners
+        self._look = look
+        self._scopes: dict[str, CancelScope] = {}
+        self.stopping = False
+
+    async def work(self, lease: Lease) -> None:
+        """Work for one listener as long as its lease is ours, whatever the database does."""
+        name = lease.listener
+        try:
+            pause = FIRST_PAUSE
+            while not self.stopping:
+                cursor = self.cursors[name] = Cursor(self._shared, self._listeners[name], lease)
+                self._look()
+                error = await self._run(cursor)
+                if error is None:
+                    return
+                where = f"listener {name}"
+                self._shared.tell(DatabaseAway(where, type(error).__name__, pause))
+                if not await self._stands(cursor, pause):
+                    return
+                self._shared.tell(DatabaseBack(where))
+                pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self.cursors.pop(name, None)
+            self._scopes.pop(name, None)
+            await self._give_back(lease)
+
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self.stopping = True
+        for cursor in self.cursors.values():
+            cursor.stop()
+
+    def cancel(self) -> None:
+        """Cancel what still runs; its leases are given back."""
+        for scope in tuple(self._scopes.values()):
+            scope.cancel()
+
+    def drop(self, lease: Lease) -> None:
+        """The lease is lost: cancel what runs under it."""
+        lease.is_lost = True
+        scope = self._scopes.get(lease.listener)
+        if scope is not None:
+            scope.cancel()
+
+    async def _run(self, cursor: Cursor) -> Exception | None:
+        """None: stopped, cancelled or lost. Else what the database raised."""
+        try:
+            with CancelScope() as scope:
+                self._scopes[cursor.lease.listener] = scope
+                await cursor.run()
+        except LeaseLost:
+            cursor.lease.is_lost = True
+        except Exception as error:
+            if not is_database_error(error):
+                raise
+            return error
+        return None
+
+    async def _stands(self, cursor: Cursor, pause: float) -> bool:
+        """After an error of the database: read where we stand, if the listener is still ours."""
+        lease = cursor.lease
+        while not lease.has_ended():
+            await anyio.sleep(pause)
+            try:
+                lease.stands_at(await cursor.settlement.settler.stand())
+            except LeaseLost:
+                break
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+            else:
+                return True
+        lease.is_lost = True
+        return False
+
+    async def _give_back(self, lease: Lease) -> None:
+        self._leasing.forget(lease)
+        if lease.is_lost:
+            self._shared.tell(LeaseDropped(lease.listener, lease.token))
+        # Also when it was lost: perhaps only we believe so, after a sleep, and nobody else has
+        # it. By its token nothing of another's can be released.
+        await swallow(self._leasing.release(lease), RELEASING)
+        self._leasing.bell.ring()
+        self._shared.progressed()

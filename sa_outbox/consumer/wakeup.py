@@ -1,0 +1,108 @@
+"""LISTEN: being told to look again. A hint; the table is the truth.
+
+A notification may be lost, doubled or late without harm, for the consumer polls as well: seldom
+while this connection is known to listen, often while it is not. Nothing here raises when the
+database is away. LISTEN connections die without a word (a firewall, a pooler, a server that is
+gone), so it is asked from time to time what it listens on.
+"""
+
+from __future__ import annotations
+
+from random import uniform
+from typing import TYPE_CHECKING
+
+import anyio
+
+from sa_outbox.observe import DatabaseAway, Listening
+
+from .connections import close
+from .gate import Bell
+from .statements import RELEASED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_outbox.observe import Observers
+    from sa_outbox.settings import ConsumerSettings
+
+    from .connections import Connect, Driver
+    from .statements import Statements
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+CLOSING = 1.0
+
+
+class NotListening(Exception):
+    """The connection answers, and does not listen: a pooler gave us another server connection."""
+
+
+class Wakeup:
+    def __init__(
+        self,
+        connect: Connect,
+        channel: str,
+        statements: Statements,
+        settings: ConsumerSettings,
+        observers: Observers,
+        *,
+        notified: Callable[[], None],
+        released: Callable[[], None],
+        reconnected: Callable[[], None],
+    ) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._statements = statements
+        self._probe_interval = settings.probe_interval.total_seconds()
+        self._probe_timeout = settings.probe_timeout.total_seconds()
+        self._observers = observers
+        self._notified = notified
+        self._released = released
+        self._reconnected = reconnected
+        self.is_listening = False
+
+    async def run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._listen()
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises: poll, try again
+                # A connection that listened for a while and ended is a new outage.
+                pause = FIRST_PAUSE if self.is_listening else min(2 * pause, LONGEST_PAUSE)
+                name = type(error).__name__
+                self._observers.tell(DatabaseAway("LISTEN", name, pause))
+            finally:
+                self.is_listening = False
+            # Spread: many consumers lose their server at the same moment.
+            await anyio.sleep(pause * uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    async def _listen(self) -> None:
+        # Shielded: of a connect that is cancelled, asyncpg leaves an error behind for the loop.
+        with anyio.fail_after(self._probe_timeout, shield=True):
+            driver = await self._connect()
+        ended = Bell()
+        try:
+            driver.add_termination_listener(lambda _: ended.ring())
+            with anyio.fail_after(self._probe_timeout):
+                await driver.add_listener(self._channel, self._hear)
+            await self._probe(driver)
+            self.is_listening = True
+            self._observers.tell(Listening(self._channel))
+            # What was committed before LISTEN was on has notified nobody.
+            self._reconnected()
+            while not await ended.wait(self._probe_interval):
+                await self._probe(driver)
+            raise ConnectionError("the server ended the connection")
+        finally:
+            await close(driver, CLOSING)
+
+    async def _probe(self, driver: Driver) -> None:
+        with anyio.fail_after(self._probe_timeout):
+            rows = await driver.fetch(self._statements.listening.sql)
+        if self._channel not in {row[0] for row in rows}:
+            raise NotListening
+
+    def _hear(self, _driver: object, _pid: int, _channel: str, message: object) -> None:
+        if message == RELEASED:
+            self._released()
+        else:
+            self._notified()

@@ -1,0 +1,78 @@
+"""What an attempt leads to. Decided here, without I/O; written by ``consumer/settle.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from .errors import Reject, RetryLater
+
+if TYPE_CHECKING:
+    from .retry import RetryPolicy
+
+State: TypeAlias = Literal["waiting", "scheduled", "parked", "behind", "running", "done", "dead"]
+"""``waiting``: in the log, not read yet. ``scheduled``, ``parked`` and ``behind`` have a row in
+``outbox_deliveries``; ``running`` has one only if it had one before; ``done`` leaves no trace;
+``dead`` is a row in ``outbox_dead_letters``."""
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    "waiting": frozenset({"running", "scheduled", "behind"}),
+    "scheduled": frozenset({"running"}),
+    "parked": frozenset({"running"}),
+    "behind": frozenset({"parked"}),
+    "running": frozenset({"done", "parked", "scheduled", "dead", "waiting"}),
+    "done": frozenset(),
+    "dead": frozenset(),
+}
+"""Every legal move. From running back to waiting: the process or its lease was lost, or
+``order="total"`` waits for the next attempt with its cursor in front of the event."""
+
+Reason: TypeAlias = Literal["attempts", "rejected", "final", "crashes"]
+"""Why a delivery was given up: attempts used up, ``Reject``, an error of ``final_on``, or the
+process died of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another attempt, after a delay."""
+
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """No further attempt."""
+
+    reason: Reason
+
+
+Outcome: TypeAlias = Done | Retry | Dead
+DONE = Done()
+
+
+def decide(
+    error: BaseException | None, *, attempt: int, policy: RetryPolicy, chance: float
+) -> Outcome:
+    """What follows from *attempt* (counted from 1) that ended with *error*.
+
+    *chance* is a random number from 0 up to 1, for the jitter. ``RetryLater`` counts as an
+    attempt: a delivery that asks for another one for ever would otherwise never be seen.
+    """
+    if error is None:
+        return DONE
+    if isinstance(error, Reject):
+        return Dead("rejected")
+    if policy.gives_up_on(error):
+        return Dead("final")
+    delay = policy.delay_after(attempt, chance=chance)
+    if delay is None:
+        return Dead("attempts")
+    if isinstance(error, RetryLater) and error.delay is not None:
+        return Retry(max(error.delay, timedelta(0)))
+    return Retry(delay)

@@ -1,0 +1,10 @@
+"""``sa-outbox demo``: a small shop that commits orders, and what becomes of their events.
+
+``shop.py`` places orders and writes their events, ``listeners.py`` handles those, ``counts.py``
+counts both; ``display.py`` shows that on a terminal, ``summary.py`` compares it with the database
+at the end, ``program.py`` has it all run.
+"""
+
+from .program import run
+
+__all__ = ["run"]

@@ -1,0 +1,186 @@
+"""Declaring listeners: what ``@outbox.listener(...)`` makes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from .errors import ConfigError
+from .event_types import event_types
+from .handler import Call, Handler, inspect_handler
+from .retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Order: TypeAlias = Literal["total", "key"]
+Start: TypeAlias = Literal["beginning", "now"] | int | datetime
+On: TypeAlias = str | type | Iterable[str | type]
+H = TypeVar("H", bound=Handler)
+
+MAX_NAME = 100
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
+_PATTERN = re.compile(r"[^\s\x00-\x1f%]+")
+_LONGEST = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """A named, durable reader of events: its cursor is in the database, under its name."""
+
+    name: str
+    """Renamed, it is another listener, with a cursor of its own."""
+    handler: Handler
+    on: tuple[str, ...]
+    """Event types, ``*`` for any run of characters. A change applies from the cursor on."""
+    order: Order = "key"
+    """``"key"``: events of one key in their order, different keys side by side. ``"total"``: one
+    after the other, in the order of the log."""
+    concurrency: int = 1
+    """How many handlers run at once, each for another key."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout: timedelta | None = timedelta(minutes=1)
+    """Longest time of one attempt; None: no limit."""
+    batch_size: int = 500
+    """Most events read at a time, and passed at once to a handler that takes a batch."""
+    start: Start = "beginning"
+    """Where a listener begins that the database does not know: ``"beginning"`` of what is
+    retained, ``"now"``, an id, or a time."""
+    gap_wait: timedelta | None = timedelta(seconds=30)
+    """``order="total"`` waits so long for an event whose transaction is still open while later
+    ones are committed; None: for ever. Then it goes on, and that event comes when it commits."""
+    external: bool = False
+    """It acts on the world outside the database, so a copy of the database must not run it."""
+    call: Call = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "call", inspect_handler(self.name, self.handler))
+        self._check_numbers()
+        self._check_start()
+
+    @property
+    def fingerprint(self) -> str:
+        """Short, and another one when what it reads or how it reads is declared otherwise."""
+        declared = f"{sorted(self.on)} {self.order}"
+        return hashlib.sha256(declared.encode()).hexdigest()[:16]
+
+    def _check_numbers(self) -> None:
+        if self.order not in ("total", "key"):
+            raise ConfigError(
+                f'order of listener {self.name!r} must be "total" or "key", not {self.order!r}'
+            )
+        for what, value, most in (
+            ("concurrency", self.concurrency, 1000),
+            ("batch_size", self.batch_size, 10_000),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise ConfigError(f"{what} of {self.name!r} must be from 1 to {most}: {value!r}")
+        if self.order == "total" and self.concurrency != 1:
+            raise ConfigError(
+                f'listener {self.name!r} has order="total" and concurrency='
+                f'{self.concurrency}: one event after the other, or order="key"'
+            )
+        if not isinstance(self.retry, RetryPolicy):
+            raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")
+        _check_span(self.name, "timeout", self.timeout)
+        _check_span(self.name, "gap_wait", self.gap_wait)
+
+    def _check_start(self) -> None:
+        start = self.start
+        if isinstance(start, datetime):
+            if start.tzinfo is None:
+                raise ConfigError(f"start of {self.name!r} must have a time zone: {start}")
+        elif type(start) is int:
+            if start < 1:
+                raise ConfigError(f"start of {self.name!r}: ids begin at 1, not {start}")
+        elif start not in ("beginning", "now"):
+            raise ConfigError(
+                f'start of {self.name!r} must be "beginning", "now", an id or a time: {start!r}'
+            )
+
+
+class Listeners:
+    """The listeners of one outbox, by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Listener] = {}
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(tuple(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Listener:
+        return self._by_name[name]
+
+    def add(self, listener: Listener) -> None:
+        if listener.name in self._by_name:
+            raise ConfigError(
+                f"there is a listener {listener.name!r} already; a name is one cursor, so it "
+                "can have one handler"
+            )
+        self._by_name[listener.name] = listener
+
+
+def declare(name: str, on: On | None, handler: Handler, options: dict[str, Any]) -> Listener:
+    """Make a listener from the arguments of ``@outbox.listener``."""
+    _check_name(name)
+    if on is None:
+        call = inspect_handler(name, handler)
+        if call.payload_class is None:
+            raise ConfigError(
+                f"listener {name!r} needs on=: event types, or an argument annotated as "
+                "Event[SomeEventType]"
+            )
+        on = call.payload_class
+    return Listener(name=name, handler=handler, on=_types(name, on), **options)
+
+
+def decorator(
+    name: str, on: On | None, options: dict[str, Any], listeners: Listeners
+) -> Callable[[H], H]:
+    def decorate(handler: H) -> H:
+        listeners.add(declare(name, on, handler, options))
+        return handler
+
+    _check_name(name)
+    return decorate
+
+
+def _types(name: str, on: On) -> tuple[str, ...]:
+    each = (on,) if isinstance(on, (str, type)) else tuple(on)
+    found = tuple(event_types.of(one).name if isinstance(one, type) else one for one in each)
+    if not found:
+        raise ConfigError(f"on= of listener {name!r} is empty: it would never get an event")
+    for one in found:
+        if not isinstance(one, str) or not _PATTERN.fullmatch(one) or len(one) > 200:
+            raise ConfigError(
+                f"on= of listener {name!r}: {one!r} is not an event type; use names such as "
+                '"order.placed", and * for any run of characters'
+            )
+    return ("*",) if "*" in found else tuple(dict.fromkeys(found))
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ConfigError(
+            f"a listener's name has up to {MAX_NAME} letters, digits and _ . : - ; got {name!r}"
+        )
+
+
+def _check_span(name: str, what: str, span: timedelta | None) -> None:
+    if span is None:
+        return
+    if not isinstance(span, timedelta) or not timedelta(0) < span <= _LONGEST:
+        raise ConfigError(
+            f"{what} of listener {name!r} must be a timedelta above zero and up to a day, or "
+            f"None; got {span!r}"
+        )

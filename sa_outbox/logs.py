@@ -1,0 +1,291 @@
+"""Observations as structlog lines.
+
+What a line may hold. Never a payload, a key, a header, an address with its password. The text of an
+error often quotes what it is about, so it is written only where a developer looks: in console
+format on a terminal. Elsewhere an error is its class and its code; the text of a handler's error is
+kept with its delivery, in ``outbox_deliveries`` and ``outbox_dead_letters``.
+
+Neither structlog's configuration nor a logger of others is touched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import traceback
+from contextlib import suppress
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from uuid import UUID
+
+import structlog
+
+from . import observe
+from .observe import (
+    AttemptFailed,
+    DatabaseAway,
+    DatabaseBack,
+    LeaseClaimed,
+    LeaseDropped,
+    Listening,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from .observe import Observation
+
+Format: TypeAlias = Literal["auto", "console", "json"]
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+LINES: dict[type[Observation], tuple[Level, str]] = {
+    observe.ConsumerStarted: ("info", "started"),
+    observe.ConsumerStopping: ("info", "stopping"),
+    observe.ConsumerStopped: ("info", "stopped"),
+    observe.ListenerRegistered: ("info", "listener registered"),
+    observe.ListenerChanged: ("info", "listener changed"),
+    observe.ListenerOrphaned: ("warning", "listener orphaned"),
+    observe.LeaseClaimed: ("info", "lease claimed"),
+    observe.LeaseReleased: ("info", "lease released"),
+    observe.LeaseDropped: ("warning", "lease dropped"),
+    observe.Woken: ("debug", "woken"),
+    observe.Looked: ("debug", "looked"),
+    observe.HorizonHeld: ("warning", "horizon held"),
+    observe.BatchRead: ("debug", "batch read"),
+    observe.AttemptFailed: ("warning", "attempt failed"),
+    observe.DeliverySettled: ("debug", "settled"),
+    observe.DeadLettered: ("error", "dead letter"),
+    observe.CaughtUp: ("debug", "caught up"),
+    observe.WentCareful: ("warning", "careful"),
+    observe.DatabaseAway: ("warning", "database away"),
+    observe.DatabaseBack: ("info", "database back"),
+    observe.Listening: ("info", "listening"),
+    observe.LoopBlocked: ("warning", "loop blocked"),
+    observe.HandlerIgnoredCancel: ("error", "handler ignored cancel"),
+    observe.HandlerReturned: ("warning", "handler returned a value"),
+}
+"""Every observation with its level and text; its fields are the line's."""
+
+MOST_FRAMES = 30
+MOST_CAUSES = 10
+_TRACKED = (DatabaseAway, DatabaseBack, Listening, LeaseClaimed, LeaseDropped)
+"""Observations that begin or end an outage: followed whether they are written or not."""
+_FIRST = ("timestamp", "level", "event")
+_OF_LINES = {"stack", "exception"}
+"""Fields that the console shows as lines of their own."""
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Log:
+    """An observer that writes lines. For each event one lookup, unless the level is debug."""
+
+    def __init__(self, logger: Any, level: Level = "info", *, messages: bool = False) -> None:
+        self._logger = logger
+        self._messages = messages
+        self._least = LEVELS.index(level)
+        self._lines: dict[type[Observation], tuple[Callable[..., object] | None, str]] = {}
+        for cls, (each, text) in LINES.items():
+            if LEVELS.index(each) >= self._least:
+                self._lines[cls] = (getattr(logger, each), text)
+            elif cls in _TRACKED:
+                self._lines[cls] = (None, text)
+        self._names = {cls: [each.name for each in fields(cls)] for cls in LINES}
+        self._away: dict[str, float] = {}
+
+    def __call__(self, observation: Observation) -> None:
+        line = self._lines.get(type(observation))
+        if line is None:
+            return
+        write, text = line
+        told = isinstance(observation, _TRACKED) and self._is_told(observation)
+        if write is not None and not told:
+            write(text, **self._fields(observation))
+
+    def say(self, level: Level, text: str, **values: object) -> None:
+        """A line that is no observation: of what happens before and after the consumer runs."""
+        if LEVELS.index(level) >= self._least:
+            getattr(self._logger, level)(text, **values)
+
+    def say_error(self, text: str, error: BaseException) -> None:
+        """An error that nobody expected, with the way to it."""
+        name = type(error).__qualname__
+        self.say("error", text, error=name, exception=trace(error, messages=self._messages))
+
+    def _fields(self, observation: Observation) -> dict[str, object]:
+        values = {
+            name: _plain(getattr(observation, name)) for name in self._names[type(observation)]
+        }
+        if isinstance(observation, AttemptFailed):
+            failure = observation.failure
+            values |= {"error": failure.error, "code": failure.code}
+            del values["failure"]
+            if self._messages:
+                values["message"] = failure.message
+        return values
+
+    def _is_told(self, observation: Observation) -> bool:
+        """One line for an outage and a place. Its pauses grow; a shorter one begins a new one."""
+        away = self._away
+        match observation:
+            case DatabaseAway(where, _, pause):
+                last = away.get(where)
+                away[where] = pause
+                return last is not None and last <= pause
+            case DatabaseBack(where):
+                away.pop(where, None)
+            case Listening():
+                away.pop("LISTEN", None)
+            case LeaseClaimed(listener) | LeaseDropped(listener):
+                away.pop(f"listener {listener}", None)
+            case _:
+                pass
+        return False
+
+
+def make_log(form: Format | None, level: Level, stream: TextIO | None) -> Log:
+    """Lines to *stream*, or, when no format is asked for, to the structlog of a program that has
+    configured it; the level applies before theirs."""
+    if form is None and structlog.is_configured():
+        return Log(structlog.get_logger("sa_outbox.consumer"), level)
+    on_terminal = _is_terminal(stream)
+    console = form == "console" or (form != "json" and on_terminal)
+    logger = structlog.wrap_logger(
+        structlog.WriteLogger(Unfailing(stream)),  # type: ignore[arg-type]  # all of it that is used
+        processors=[structlog.processors.add_log_level, *_rendered(stream, console=console)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    ).bind()
+    return Log(logger, level, messages=console and on_terminal)
+
+
+def take_standard_logging(form: Format | None, stream: TextIO | None) -> None:
+    """Give what the program logs by ``logging``, and its warnings, a handler in the same format,
+    unless it has one."""
+    root = logging.getLogger()
+    if root.handlers or stream is None:
+        return
+    console = form == "console" or (form != "json" and _is_terminal(stream))
+    handler = logging.StreamHandler(Unfailing(stream))
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[
+                structlog.stdlib.add_log_level,
+                structlog.stdlib.add_logger_name,
+                structlog.processors.format_exc_info,
+            ],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendered(stream, console=console),
+            ],
+        )
+    )
+    root.addHandler(handler)
+    logging.captureWarnings(capture=True)
+
+
+class Unfailing:
+    """A stream whose reader may go away: what can't be written is dropped.
+
+    A log line is worth less than the delivery it speaks of.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        if self._stream is None:
+            return
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                self._stream.write(text.encode("ascii", "backslashreplace").decode())
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.flush()
+
+
+def trace(error: BaseException, *, messages: bool) -> str:
+    """Where *error* came from; its text, and that of its causes, only with *messages*."""
+    if messages:
+        return "".join(traceback.format_exception(error)).rstrip()
+    return "\n\n".join(_frames(each) for each in _chain(error))
+
+
+def _frames(error: BaseException) -> str:
+    lines = traceback.format_tb(error.__traceback__)[-MOST_FRAMES:]
+    cls = type(error)
+    return "".join([*lines, f"{cls.__module__}.{cls.__qualname__}"])
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """It, what led to it, and the members of groups: those that came first first."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(found) < MOST_CAUSES:
+        each = waiting.pop()
+        if each is None or each in found:
+            continue
+        found.append(each)
+        waiting.append(each.__cause__ or (None if each.__suppress_context__ else each.__context__))
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(each.exceptions)
+    return found[::-1]
+
+
+def _rendered(stream: TextIO | None, *, console: bool) -> list[Callable[..., Any]]:
+    if not console:
+        return [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _ordered,
+            structlog.processors.JSONRenderer(),
+        ]
+    colors = _is_terminal(stream) and not os.environ.get("NO_COLOR")
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors,
+        sort_keys=False,
+        # The default shows the values of variables, if rich is installed: payloads among them.
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+    return [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False), _escaped, renderer]
+
+
+def _ordered(_logger: object, _method: str, values: dict[str, Any]) -> dict[str, Any]:
+    """For people who read JSON: what and when before the details."""
+    return {name: values[name] for name in _FIRST if name in values} | values
+
+
+def _escaped(_logger: object, _method: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The console prints text without spaces as it is, escape sequences and all."""
+    for name, value in values.items():
+        if isinstance(value, str):
+            values[name] = _escape(value, keep="\n" if name in _OF_LINES else "")
+    return values
+
+
+def _escape(text: str, *, keep: str) -> str:
+    def shown(found: re.Match[str]) -> str:
+        character = found.group()
+        return character if character in keep else repr(character)[1:-1]
+
+    return _UNPRINTABLE.sub(shown, text)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False

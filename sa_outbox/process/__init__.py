@@ -1,0 +1,8 @@
+"""What a consumer process has beyond its consumer.
+
+=====================  ============================================================================
+``options.py``         the settings of a consumer as options and environment variables
+``waiting.py``         the database may come up after the process
+``stopping.py``        signals, exit codes, and the end by force
+=====================  ============================================================================
+"""

@@ -1,0 +1,88 @@
+"""The settings of a consumer as options of its command, each with an environment variable."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import math
+import re
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sa_outbox.settings import ConsumerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+MOST_SECONDS = 86_400
+
+
+def seconds(value: Any) -> timedelta:
+    """A span of time, written as a number of seconds."""
+    return _span(value, "above 0 and up to")
+
+
+def seconds_from_zero(value: Any) -> timedelta:
+    """The same, or none at all."""
+    return timedelta(0) if value == "0" else _span(value, "from 0 to")
+
+
+def _span(value: Any, limits: str) -> timedelta:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    # The limits of ConsumerSettings, in the words of a command line; nan is not within them.
+    if not 0 < number <= MOST_SECONDS:
+        raise click.BadParameter(f"{value!r} is not a number of seconds {limits} {MOST_SECONDS}")
+    return timedelta(seconds=number)
+
+
+def setting_options(command: F) -> F:
+    """Add an option for every field of ``ConsumerSettings``, in their order."""
+    told = _first_sentences(ConsumerSettings)
+    for each in reversed(fields(ConsumerSettings)):
+        default = each.default
+        if isinstance(default, timedelta):
+            default = f"{default.total_seconds():g}"
+        command = click.option(
+            "--" + each.name.replace("_", "-"),
+            each.name,
+            type=seconds if isinstance(each.default, timedelta) else click.IntRange(min=1),
+            metavar="SECONDS" if isinstance(each.default, timedelta) else "NUMBER",
+            default=default,
+            show_default=True,
+            envvar=variable(each.name),
+            show_envvar=True,
+            help=told.get(each.name),
+        )(command)
+    return command
+
+
+def variable(name: str) -> str:
+    """The environment variable beside an option."""
+    return f"SA_OUTBOX_{name.upper()}"
+
+
+def _first_sentences(cls: type) -> dict[str, str]:
+    """The beginning of each field's docstring, which only the source knows."""
+    try:
+        tree = ast.parse(inspect.getsource(cls))
+    except OSError:  # installed without sources: the options work all the same
+        return {}
+    found: dict[str, str] = {}
+    for node in tree.body:
+        for field, below in itertools.pairwise(getattr(node, "body", [])):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                    words = " ".join(text.replace("``", "").split())
+                    found[name] = re.split(r"(?<=\.)\s", words, maxsplit=1)[0]
+                case _:
+                    pass
+    return found

@@ -1,0 +1,213 @@
+"""Statements on the rows of listeners: registering them, moving their cursor.
+
+Every write under a lease has its token and the old position in the WHERE. No row back means that
+the lease is lost; then nothing else may be written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import BigInteger, Double, Integer, Text
+
+from .names import log_name, quoted
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+
+    from ..tables import Tables
+
+MAX_ERRORS = 50
+"""Most errors that are kept of one delivery: the first, and the latest ones."""
+
+_TERM = (
+    "name = :name AND partition = 0 AND lease_token = :token AND last_processed_id = :old"
+    " AND locked_by IS NOT NULL"
+)
+_RENEWED = "lease_expires_at = clock_timestamp() + make_interval(secs => :duration)"
+_TYPES = (
+    bindparam("name", type_=Text),
+    bindparam("token", type_=BigInteger),
+    bindparam("old", type_=BigInteger),
+    bindparam("duration", type_=Double),
+)
+
+# In one write, an event that failed before may be done and the next one fail.
+_EARLIER = "CASE WHEN retry_position = :held THEN errors ELSE CAST('[]' AS jsonb) END"
+
+
+def with_error(column: str, parameter: str) -> str:
+    """SQL for *column* (a jsonb array of errors) with one more, and the time; bounded."""
+    return (
+        f"CASE WHEN jsonb_array_length({column}) >= {MAX_ERRORS} THEN ({column}) - 1"
+        f" ELSE {column} END"
+        f" || jsonb_build_array({parameter} || jsonb_build_object('at', clock_timestamp()))"
+    )
+
+
+def register(tables: Tables) -> TextClause:
+    """Give the listener :name a cursor at :position unless it has one. A row if it was made."""
+    return text(
+        f"""
+        INSERT INTO {quoted(tables.listeners)} (name, last_processed_id, gaps, fingerprint)
+        VALUES (:name, :position, CAST(:gaps AS jsonb), :fingerprint)
+        ON CONFLICT (name, partition) DO NOTHING RETURNING name
+        """
+    ).bindparams(bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
+
+
+def registered(tables: Tables) -> TextClause:
+    """Name and position of every listener the database knows."""
+    return text(
+        f"SELECT name, last_processed_id AS position FROM {quoted(tables.listeners)} ORDER BY name"
+    )
+
+
+def advance(tables: Tables) -> TextClause:
+    """Move the cursor from :old to :position with these :gaps, renew the lease, forget retries.
+
+    One row if the term :token stands. Locks the row until the transaction ends, which is at once.
+    """
+    return text(
+        f"""
+        UPDATE {quoted(tables.listeners)}
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), {_RENEWED},
+            retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]',
+            updated_at = clock_timestamp()
+        WHERE {_TERM} RETURNING last_processed_id
+        """
+    ).bindparams(*_TYPES, bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
+
+
+def save(tables: Tables) -> TextClause:
+    """The same without forgetting retries: an event waits for its next attempt meanwhile."""
+    return text(
+        f"""
+        UPDATE {quoted(tables.listeners)}
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), {_RENEWED},
+            updated_at = clock_timestamp()
+        WHERE {_TERM} RETURNING last_processed_id
+        """
+    ).bindparams(*_TYPES, bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
+
+
+def hold(tables: Tables) -> TextClause:
+    """The same, and the event at :held failed: :retry_count, the next attempt in :delay seconds.
+
+    For ``order="total"``, where the cursor stands before the event until it is settled.
+    """
+    return text(
+        f"""
+        UPDATE {quoted(tables.listeners)}
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), {_RENEWED},
+            retry_count = :retry_count, retry_position = :held,
+            retry_after = clock_timestamp() + make_interval(secs => :delay),
+            errors = {with_error(_EARLIER, "CAST(:failure AS jsonb)")},
+            last_error_code = :code, last_error = :message, last_error_at = clock_timestamp(),
+            updated_at = clock_timestamp()
+        WHERE {_TERM} RETURNING last_processed_id
+        """
+    ).bindparams(
+        *_TYPES,
+        bindparam("position", type_=BigInteger),
+        bindparam("gaps", type_=Text),
+        bindparam("retry_count", type_=Integer),
+        bindparam("held", type_=BigInteger),
+        bindparam("delay", type_=Double),
+        bindparam("failure", type_=Text),
+        bindparam("code", type_=Text),
+        bindparam("message", type_=Text),
+    )
+
+
+def mark(tables: Tables) -> TextClause:
+    """Count that the event at :suspect is about to be attempted alone, before it is.
+
+    Returns how many times in a row it was. If the process dies of it, the count stays.
+    """
+    return text(
+        f"""
+        UPDATE {quoted(tables.listeners)}
+        SET suspect_count =
+                CASE WHEN suspect_position = :suspect THEN suspect_count + 1 ELSE 1 END,
+            suspect_position = :suspect, {_RENEWED}, updated_at = clock_timestamp()
+        WHERE {_TERM} RETURNING suspect_count
+        """
+    ).bindparams(*_TYPES, bindparam("suspect", type_=BigInteger))
+
+
+def forget_crashes(tables: Tables) -> TextClause:
+    """All that was in flight when a holder died is settled. One row if the term :token stands."""
+    return text(
+        f"""
+        UPDATE {quoted(tables.listeners)}
+        SET crashes = 0, suspect_count = 0, suspect_position = NULL
+        WHERE name = :name AND partition = 0 AND lease_token = :token RETURNING name
+        """
+    )
+
+
+def stand(tables: Tables) -> TextClause:
+    """Position, gaps (text), retry_count, retry_position and retry_in (seconds) under the term
+    :token; no row if it is lost.
+
+    Waits for a transaction that is about to write the row: after a COMMIT whose answer was lost
+    this tells what became of it. Locks the row for the moment.
+    """
+    return text(
+        f"""
+        SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, retry_count,
+            retry_position,
+            CAST(extract(epoch FROM retry_after - clock_timestamp()) AS float8) AS retry_in
+        FROM {quoted(tables.listeners)}
+        WHERE name = :name AND partition = 0 AND lease_token = :token AND locked_by IS NOT NULL
+        FOR UPDATE
+        """
+    )
+
+
+def remember_error(tables: Tables) -> TextClause:
+    """Note the listener's last error, for people to see. Under the term :token."""
+    return text(
+        f"""
+        UPDATE {quoted(tables.listeners)}
+        SET last_error_code = :code, last_error = :message, last_error_at = clock_timestamp()
+        WHERE name = :name AND partition = 0 AND lease_token = :token
+        """
+    )
+
+
+def declare(tables: Tables) -> TextClause:
+    """Note how the listener :name is declared now."""
+    return text(
+        f"UPDATE {quoted(tables.listeners)} SET fingerprint = :fingerprint"
+        " WHERE name = :name AND lease_token = :token"
+    )
+
+
+def behind(tables: Tables) -> TextClause:
+    """Of the listeners :names, those that have not settled everything visible up to :ceiling.
+
+    Behind is one whose cursor is lower, that has an event in a gap, or, with :retries, a delivery
+    that waits. Reads few rows: for ``drain``.
+    """
+    return text(
+        f"""
+        SELECT l.name FROM {quoted(tables.listeners)} AS l
+        WHERE l.name = ANY (:names) AND (
+            l.last_processed_id < :ceiling
+            OR EXISTS (
+                SELECT FROM jsonb_array_elements(l.gaps) AS gap
+                JOIN {log_name(tables)} AS o ON o.id <= :ceiling
+                 AND o.id BETWEEN CAST(gap ->> 0 AS bigint) AND CAST(gap ->> 1 AS bigint)
+            )
+            OR (:retries AND EXISTS (
+                SELECT FROM {quoted(tables.deliveries)} AS d
+                WHERE d.listener = l.name AND d.position <= :ceiling
+                  AND d.state IN ('parked', 'behind')
+            ))
+        )
+        """
+    ).bindparams(bindparam("names", type_=ARRAY(Text)), bindparam("ceiling", type_=BigInteger))

@@ -1,0 +1,140 @@
+"""Statements on deliveries that have a row of their own, and on dead letters.
+
+They are run in one transaction with the statement that moves the cursor, which holds the token of
+the lease: when that one finds no row, the transaction is rolled back and none of these happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import BigInteger, Text
+
+from .cursors import with_error
+from .names import log_name, quoted
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+
+    from ..tables import Tables
+
+
+def park(tables: Tables) -> TextClause:
+    """Set the deliveries in :document (JSON array) aside for :listener, or move those that are.
+
+    Of each: position, state, delay (seconds), attempts, failure (an object, or null). What is
+    copied from the event stays readable when the log is pruned. Primary keys.
+    """
+    deliveries = quoted(tables.deliveries)
+    errors = with_error("d.errors", "excluded.errors -> 0")
+    return text(
+        f"""
+        INSERT INTO {deliveries} AS d (
+            listener, position, event_id, event_type, key, tenant, priority, state, due_at,
+            attempts, errors, last_error_code, last_error)
+        SELECT :listener, o.id, o.event_id, o.event_type, o.key, o.tenant, o.priority, p.state,
+               CASE WHEN p.delay IS NOT NULL
+                    THEN clock_timestamp() + make_interval(secs => p.delay) END,
+               p.attempts,
+               CASE WHEN p.failure IS NULL THEN CAST('[]' AS jsonb)
+                    ELSE {with_error("CAST('[]' AS jsonb)", "p.failure")} END,
+               p.failure ->> 'code', p.failure ->> 'message'
+        FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS p (
+            position bigint, state text, delay float8, attempts integer, failure jsonb)
+        JOIN {log_name(tables)} AS o ON o.id = p.position
+        ON CONFLICT (listener, position) DO UPDATE SET
+            state = excluded.state, due_at = excluded.due_at, attempts = excluded.attempts,
+            errors = CASE WHEN excluded.errors = '[]' THEN d.errors ELSE {errors} END,
+            last_error_code = excluded.last_error_code, last_error = excluded.last_error,
+            updated_at = clock_timestamp()
+        """
+    ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))
+
+
+def bury(tables: Tables) -> TextClause:
+    """Make the deliveries in :document (JSON array) of :listener dead letters.
+
+    Of each: position, reason, attempts, crashes, failure (an object, or null). The copy of the
+    event outlives retention. The errors of earlier attempts come from the delivery's row, or from
+    the listener's (``order="total"``). Primary keys.
+    """
+    earlier = (
+        "coalesce(d.errors, CASE WHEN l.retry_position = b.position THEN l.errors END,"
+        " CAST('[]' AS jsonb))"
+    )
+    return text(
+        f"""
+        INSERT INTO {quoted(tables.dead_letters)} (
+            listener, position, event_id, event_type, key, tenant, payload, headers, run_at,
+            priority, event_created_at, reason, attempts, crashes, errors)
+        SELECT :listener, o.id, o.event_id, o.event_type, o.key, o.tenant, o.payload, o.headers,
+               o.run_at, o.priority, o.created_at, b.reason, b.attempts, b.crashes,
+               CASE WHEN b.failure IS NULL THEN {earlier}
+                    ELSE {with_error(earlier, "b.failure")} END
+        FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS b (
+            position bigint, reason text, attempts integer, crashes integer, failure jsonb)
+        JOIN {log_name(tables)} AS o ON o.id = b.position
+        JOIN {quoted(tables.listeners)} AS l ON l.name = :listener AND l.partition = 0
+        LEFT JOIN {quoted(tables.deliveries)} AS d
+               ON d.listener = :listener AND d.position = b.position
+        ORDER BY o.id
+        """
+    ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))
+
+
+def settle(tables: Tables) -> TextClause:
+    """Delete the rows of the deliveries :positions of :listener: they are done, or dead."""
+    return text(
+        f"DELETE FROM {quoted(tables.deliveries)}"
+        " WHERE listener = :listener AND position = ANY (:positions)"
+    ).bindparams(bindparam("positions", type_=ARRAY(BigInteger)))
+
+
+def promote(tables: Tables) -> TextClause:
+    """Make the first of each of the :keys due, if it waits behind one that is gone.
+
+    Served by the index on keys.
+    """
+    deliveries = quoted(tables.deliveries)
+    return text(
+        f"""
+        UPDATE {deliveries} AS d
+        SET state = 'parked', due_at = clock_timestamp(), updated_at = clock_timestamp()
+        FROM unnest(:keys) AS freed (key)
+        WHERE d.listener = :listener AND d.key = freed.key AND d.state = 'behind'
+          AND d.position = (
+              SELECT min(position) FROM {deliveries} AS first
+              WHERE first.listener = :listener AND first.key = freed.key
+                AND first.state IN ('parked', 'behind'))
+        """
+    ).bindparams(bindparam("keys", type_=ARRAY(Text)))
+
+
+def occupied(tables: Tables) -> TextClause:
+    """The keys of :listener that have a parked delivery; None among them for one without a key.
+
+    Served by the primary key.
+    """
+    return text(
+        f"""
+        SELECT DISTINCT key FROM {quoted(tables.deliveries)}
+        WHERE listener = :listener AND state IN ('parked', 'behind')
+        """
+    )
+
+
+def next_due(tables: Tables) -> TextClause:
+    """Seconds until the next delivery of :listener is due, negative if one is; None if none is.
+
+    One row, and whether there are any rows at all. Served by the index on what is due.
+    """
+    return text(
+        f"""
+        SELECT CAST(extract(epoch FROM min(due_at) - clock_timestamp()) AS float8)
+        FROM {quoted(tables.deliveries)}
+        WHERE listener = :listener AND state IN ('scheduled', 'parked')
+          AND NOT position = ANY (:taken)
+        """
+    ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))

@@ -1,0 +1,83 @@
+"""Statements of the grace period: what is visible, who may still add below it.
+
+Each is a statement of its own, in this order: ceiling, holders, then the read. Joined or swapped,
+events are lost (docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import text
+
+from .names import log_name
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+
+    from ..tables import Tables
+
+
+def ceiling(tables: Tables) -> TextClause:
+    """The highest visible id, 0 for an empty log. Locks nothing; primary keys of the partitions."""
+    return text(f"SELECT coalesce(max(id), 0) FROM {log_name(tables)}")
+
+
+def holders(tables: Tables) -> TextClause:
+    """The virtual ids of the transactions that hold RowExclusiveLock on the log.
+
+    A writer holds it from before it draws an id until after its commit is visible. A prepared
+    transaction is among them. No table is read, and no lock of the log is taken.
+    """
+    return text(
+        f"""
+        SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks
+        WHERE locktype = 'relation' AND relation = CAST('{log_name(tables)}' AS regclass)
+          AND database = (SELECT oid FROM pg_catalog.pg_database
+                          WHERE datname = current_database())
+          AND mode = 'RowExclusiveLock' AND granted
+        """
+    )
+
+
+def holders_named(tables: Tables) -> TextClause:
+    """The same with pid, application_name and age in seconds, the oldest first.
+
+    pid is None, and the rest unknown, for a prepared transaction. Other roles' application_name
+    and age are seen only by members of pg_read_all_stats.
+    """
+    return text(
+        f"""
+        SELECT l.virtualtransaction AS transaction, l.pid,
+               coalesce(a.application_name, '') AS application_name,
+               coalesce(CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS float8), 0)
+                   AS seconds
+        FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+        WHERE l.locktype = 'relation' AND l.relation = CAST('{log_name(tables)}' AS regclass)
+          AND l.database = (SELECT oid FROM pg_catalog.pg_database
+                            WHERE datname = current_database())
+          AND l.mode = 'RowExclusiveLock' AND l.granted
+        ORDER BY seconds DESC
+        """
+    )
+
+
+def holes(tables: Tables) -> TextClause:
+    """The ranges (lo, hi) of ids up to :ceiling that are not visible, in one row each.
+
+    For a listener that starts now: an event below the ceiling may still be on its way. Reads the
+    whole retained primary key, once in a listener's life.
+    """
+    return text(
+        f"""
+        SELECT lo, hi FROM (
+            SELECT lag(id, 1, CAST(0 AS bigint)) OVER (ORDER BY id) + 1 AS lo, id - 1 AS hi
+            FROM {log_name(tables)} WHERE id <= :ceiling
+        ) AS ranges WHERE lo <= hi ORDER BY lo
+        """
+    )
+
+
+def first_since(tables: Tables) -> TextClause:
+    """The lowest id written at or after :time, None if there is none. A scan of the log."""
+    return text(f"SELECT min(id) FROM {log_name(tables)} WHERE created_at >= :time")

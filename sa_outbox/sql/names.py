@@ -1,0 +1,20 @@
+"""Names of tables, quoted, for statements that are text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+
+    from ..tables import Tables
+
+
+def quoted(table: Table) -> str:
+    """The table's name with its schema. Both were checked when the settings were made."""
+    name = f'"{table.name}"'
+    return name if table.schema is None else f'"{table.schema}".{name}'
+
+
+def log_name(tables: Tables) -> str:
+    return quoted(tables.outbox)

@@ -1,0 +1,162 @@
+"""Statements that read events from the log, for a listener.
+
+Columns of each: id, event_id, event_type, key, tenant, payload and headers as text (one value that
+can't be decoded then fails alone, not its whole batch), run_at and created_at as seconds since
+1970 (no timestamp is beyond a float), priority, wait (seconds until run_at; None without one),
+and matches (whether the listener asked for this type).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import BigInteger, Text
+
+from .names import log_name, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import TextClause
+
+    from ..tables import Tables
+
+_EVENT = """
+    {o}.id, {o}.event_id, {o}.event_type, {o}.key, {o}.tenant, {payload}, {headers},
+    CAST(extract(epoch FROM {o}.run_at) AS float8) AS run_at, {o}.priority,
+    CAST(extract(epoch FROM {o}.created_at) AS float8) AS created_at,
+    CASE WHEN {o}.run_at IS NOT NULL
+         THEN CAST(extract(epoch FROM {o}.run_at - clock_timestamp()) AS float8) END AS wait"""
+
+
+def _columns(*, source: str = "o", only_matching: bool = False) -> str:
+    payload, headers = f"CAST({source}.payload AS text)", f"CAST({source}.headers AS text)"
+    if only_matching:  # what nobody asked for stays on the server
+        payload = f"CASE WHEN {source}.matches THEN {payload} END"
+        headers = f"CASE WHEN {source}.matches THEN {headers} END"
+    return _EVENT.format(o=source, payload=f"{payload} AS payload", headers=f"{headers} AS headers")
+
+
+def _matches(types: Sequence[str]) -> str:
+    if "*" in types:
+        return "true"
+    return "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
+
+
+def _bound(statement: str, types: Sequence[str]) -> TextClause:
+    built = text(statement)
+    if "*" in types:
+        return built
+    exact = [one for one in types if "*" not in one]
+    patterns = [_like(one) for one in types if "*" in one]
+    return built.bindparams(
+        bindparam("names", exact, type_=ARRAY(Text)),
+        bindparam("patterns", patterns, type_=ARRAY(Text)),
+    )
+
+
+def _like(pattern: str) -> str:
+    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")
+
+
+def read_final(tables: Tables, types: Sequence[str]) -> TextClause:
+    """Up to :limit events of these *types* with :cursor < id <= :upper, oldest first.
+
+    Only for an :upper that is final: ids that are missing from the answer are not looked at. The
+    types are chosen on the server. Takes no locks. Served by the partitions' primary keys.
+    """
+    return _bound(
+        f"""
+        SELECT {_columns()}, true AS matches FROM {log_name(tables)} AS o
+        WHERE o.id > :cursor AND o.id <= :upper AND {_matches(types)}
+        ORDER BY o.id LIMIT :limit
+        """,
+        types,
+    )
+
+
+def read_all(tables: Tables, types: Sequence[str]) -> TextClause:
+    """Up to :limit events of ANY type with :cursor < id <= :upper, oldest first.
+
+    For ids that are not final yet: those missing from the answer are holes of the log, so events
+    of other types are in it too, without payload. Ask for the ceiling and the holders BEFORE:
+    asked after, a writer that ended in between looks finished while its row is not in this
+    snapshot. Takes no locks. Served by the partitions' primary keys.
+    """
+    return _bound(
+        f"""
+        SELECT {_columns(only_matching=True)}, o.matches FROM (
+            SELECT *, {_matches(types)} AS matches FROM {log_name(tables)}
+            WHERE id > :cursor AND id <= :upper ORDER BY id LIMIT :limit
+        ) AS o ORDER BY o.id
+        """,
+        types,
+    )
+
+
+def read_with_gaps(tables: Tables, types: Sequence[str]) -> TextClause:
+    """The same, and with it the ids in the ranges :lows to :highs, all in one snapshot.
+
+    One snapshot, so that an event in a gap is never passed by a later one of its key that became
+    visible between two statements. Oldest first, :limit in all: the gaps come first. Takes no
+    locks. Served by the partitions' primary keys; LATERAL with a LIMIT, for a plain join was
+    planned as a scan of the whole log in the order of its ids.
+    """
+    statement = _bound(
+        f"""
+        SELECT {_columns(only_matching=True)}, o.matches FROM (
+            SELECT *, {_matches(types)} AS matches FROM (
+                (SELECT l.* FROM unnest(:lows, :highs) AS gap (lo, hi)
+                 CROSS JOIN LATERAL (
+                     SELECT * FROM {log_name(tables)}
+                     WHERE id BETWEEN gap.lo AND gap.hi ORDER BY id LIMIT :limit
+                 ) AS l
+                 ORDER BY l.id LIMIT :limit)
+                UNION ALL
+                (SELECT * FROM {log_name(tables)}
+                 WHERE id > :cursor AND id <= :upper ORDER BY id LIMIT :limit)
+            ) AS either ORDER BY id LIMIT :limit
+        ) AS o ORDER BY o.id
+        """,
+        types,
+    )
+    return statement.bindparams(
+        bindparam("lows", type_=ARRAY(BigInteger)), bindparam("highs", type_=ARRAY(BigInteger))
+    )
+
+
+def read_due(tables: Tables) -> TextClause:
+    """Up to :limit deliveries of :listener that are due, with what follows behind each in its key.
+
+    Columns of an event, then attempts, crashes, state. Those behind come after their head, in the
+    order of their key, :limit for each head. Takes no locks: the listener's lease is the caller's.
+    Served by the index on what is due, and the one on keys.
+    """
+    deliveries = quoted(tables.deliveries)
+    return text(
+        f"""
+        WITH due AS MATERIALIZED (
+            SELECT position, key, state, due_at FROM {deliveries}
+            WHERE listener = :listener AND state IN ('scheduled', 'parked')
+              AND due_at <= clock_timestamp() AND NOT position = ANY (:taken)
+            ORDER BY priority DESC, due_at LIMIT :limit
+        ), chosen AS (
+            SELECT position, due_at, position AS head FROM due
+            UNION ALL
+            SELECT b.position, due.due_at, due.position FROM due CROSS JOIN LATERAL (
+                SELECT position FROM {deliveries}
+                WHERE listener = :listener AND key = due.key AND state = 'behind'
+                ORDER BY position LIMIT :limit
+            ) AS b
+            WHERE due.key IS NOT NULL AND due.state = 'parked'
+        )
+        SELECT {_columns()}, true AS matches, d.attempts, d.crashes, d.state
+        FROM chosen JOIN {deliveries} AS d
+          ON d.listener = :listener AND d.position = chosen.position
+        JOIN {log_name(tables)} AS o ON o.id = d.position
+        ORDER BY chosen.due_at, chosen.head, d.position
+        """
+    ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))

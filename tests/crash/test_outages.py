@@ -1,0 +1,112 @@
+"""The server goes away, or its network does: the consumers go on by themselves, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from sa_outbox import schema
+from sa_outbox.embedded import EmbeddedPostgres
+from sa_outbox.settings import Names
+from tests.crash import scene, seen
+from tests.crash.fleet import fleet
+from tests.support import eventually
+from tests.support.proxy import Proxy
+
+APP = "tests.crash.effects_app:outbox"
+LISTENERS = ("by_key", "in_total", "in_batches")
+
+
+class Restarting:
+    """A server that is crashed and started again, at the same address with the same data."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._server = EmbeddedPostgres(data=data)
+        self._server.start()
+        self.dsn = self._server.url()
+
+    def crash(self) -> None:
+        """As a power cut: no shutdown, recovery at the next start."""
+        port = self._server.port
+        os.kill(self._server.pid, signal.SIGQUIT)
+        self._server.wait()
+        self._server.stop()
+        self._server = EmbeddedPostgres(data=self._data, port=port)
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+@pytest.fixture
+def restarting() -> Iterator[Restarting]:
+    # Not tmp_path: its parents are closed to the account that runs postgres for root.
+    folder = Path(tempfile.mkdtemp(prefix="test_outages-"))
+    folder.chmod(0o755)
+    server = Restarting(folder)
+    try:
+        schema.transact(server.dsn, lambda connection: schema.migrate(connection, Names()))
+        with psycopg.connect(server.dsn) as connection:
+            connection.execute(seen.TABLE)
+        scene.prepare(server.dsn)
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_a_server_that_restarts_under_load_costs_no_event_and_doubles_no_effect(
+    restarting: Restarting,
+) -> None:
+    dsn = restarting.dsn
+    with fleet(APP, dsn, lease_duration=3) as members:
+        both = members.start(), members.start()
+        eventually(lambda: all(each.said("listening") for each in both), within=20)
+        with scene.writing(dsn):
+            for _ in range(3):
+                before = scene.one(dsn, "SELECT count(*) FROM seen")
+                assert isinstance(before, int)
+                eventually(
+                    lambda: scene.one(dsn, "SELECT count(*) FROM seen") >= before + 50,  # type: ignore[operator]  # noqa: B023 - a count; called at once
+                    within=40,
+                )
+                restarting.crash()
+        eventually(lambda: scene.has_seen_all(dsn, *LISTENERS), within=40)
+
+        assert all(member.is_alive for member in members.members)
+    scene.assert_each_effect_once(dsn, *LISTENERS)
+    assert scene.dead_letters(dsn) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_a_listen_connection_that_is_swallowed_is_noticed_and_made_again(dsn: str) -> None:
+    scene.prepare(dsn)
+    with Proxy(make_url(dsn)) as proxy, fleet(APP, dsn, probe_interval=1, probe_timeout=1) as all_:
+        proxy.open()
+        listen = make_url(dsn).set(host="127.0.0.1", port=proxy.port)
+        address = listen.render_as_string(hide_password=False)
+        member = all_.start(SA_OUTBOX_LISTEN_URL=address)
+        eventually(lambda: member.said("listening"), within=20)
+        proxy.swallow()
+        scene.write(dsn, 5)
+        # Far less than the 30 s after which a consumer that believes to listen would look.
+        eventually(lambda: scene.has_seen_all(dsn, *LISTENERS), within=15)
+        member.lines.clear()
+        proxy.pass_on()
+        eventually(lambda: member.said("listening"), within=20)
+        scene.write(dsn, 5)
+        eventually(lambda: scene.has_seen_all(dsn, *LISTENERS), within=15)
+
+    scene.assert_each_effect_once(dsn, *LISTENERS)

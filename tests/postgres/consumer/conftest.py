@@ -1,0 +1,268 @@
+"""A consumer in the test's own event loop, with notifications and without.
+
+Every test that asks for ``outbox`` runs twice. Whoever leaves ``consuming`` has to leave nothing
+behind: no lease, no connection, no task, no error in a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import anyio
+import pytest
+from sqlalchemy import URL, Engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from sa_outbox import Outbox, OutboxSession, RetryPolicy
+from sa_outbox.consumer import Consumer, ConsumerSettings
+from sa_outbox.consumer.connections import APPLICATION_NAME
+from sa_outbox.observe import DeliverySettled
+from sa_outbox.settings import Notify
+from tests.support import comes_true
+from tests.support.recorder import Recorder
+
+QUICK = RetryPolicy(attempts=3, base=timedelta(milliseconds=10), jitter=False)
+"""Three attempts in a moment."""
+ONCE = RetryPolicy(attempts=1)
+LATER = RetryPolicy(attempts=2, base=timedelta(hours=1), jitter=False)
+"""What fails stays parked for the whole test."""
+
+_SETTINGS = {each.name for each in fields(ConsumerSettings)}
+_EFFECTS = """
+CREATE TABLE IF NOT EXISTS effects (listener text, n bigint);
+CREATE TABLE IF NOT EXISTS checked_late (n bigint UNIQUE DEFERRABLE INITIALLY DEFERRED);
+TRUNCATE effects, checked_late
+"""
+
+
+@dataclass
+class Running:
+    """A consumer that runs, and what it told."""
+
+    consumer: Consumer
+    recorder: Recorder
+    stopped: anyio.Event = field(default_factory=anyio.Event)
+    """``run()`` has returned."""
+
+    async def settled(self, listener: str, times: int = 1, **fields: object) -> None:
+        await self.recorder.seen(DeliverySettled, listener=listener, times=times, **fields)
+
+    async def done(self, listener: str, times: int = 1) -> None:
+        await self.settled(listener, times, outcome="done")
+
+    async def dead(self, listener: str, times: int = 1) -> None:
+        await self.settled(listener, times, outcome="dead")
+
+    async def stop(self) -> None:
+        self.consumer.stop()
+        await self.stopped.wait()
+
+
+Consuming: TypeAlias = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+class Database:
+    """What the program writes and what an operator sees. Each statement its own transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def rows(self, statement: str, **values: object) -> list[Any]:
+        with self.engine.begin() as connection:
+            result = connection.execute(text(statement), values)
+            return list(result) if result.returns_rows else []
+
+    def value(self, statement: str, **values: object) -> Any:
+        return self.rows(statement, **values)[0][0]
+
+    def listener(self, name: str) -> Any:
+        return self.rows("SELECT * FROM outbox_listeners WHERE name = :name", name=name)[0]
+
+    def deliveries(self, listener: str) -> list[Any]:
+        return self.rows(
+            "SELECT * FROM outbox_deliveries WHERE listener = :name ORDER BY position",
+            name=listener,
+        )
+
+    def dead_letters(self, listener: str) -> list[Any]:
+        # The copy of the event as text: some of them no driver can read.
+        return self.rows(
+            "SELECT position, event_id, event_type, key, tenant, payload::text, headers::text,"
+            " priority, reason, attempts, crashes, errors, resolution"
+            " FROM outbox_dead_letters WHERE listener = :name ORDER BY id",
+            name=listener,
+        )
+
+    def effects(self, listener: str) -> list[int]:
+        """In the order in which they were made, as near as a table tells."""
+        found = self.rows("SELECT n FROM effects WHERE listener = :name ORDER BY n", name=listener)
+        return [row.n for row in found]
+
+    def write_raw(self, **columns: str) -> None:
+        """An event as no session would write it. The values are SQL."""
+        given = {"event_id": "gen_random_uuid()", "event_type": "'order.placed'", "payload": "'{}'"}
+        given |= columns
+        names, values = ", ".join(given), ", ".join(given.values())
+        self.rows(f"INSERT INTO outbox ({names}) VALUES ({values})")
+
+    def backends(self, application_name: str = APPLICATION_NAME) -> list[int]:
+        found = self.rows(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = :name",
+            name=application_name,
+        )
+        return [row.pid for row in found]
+
+    def waiting_backends(self) -> list[int]:
+        """The consumer's, those that wait for a lock."""
+        found = self.rows(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = :name AND wait_event_type = 'Lock'",
+            name=APPLICATION_NAME,
+        )
+        return [row.pid for row in found]
+
+    def idle_in_transaction(self) -> list[int]:
+        """Sessions of handlers and others that nobody has ended."""
+        found = self.rows(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state LIKE 'idle in transaction%'"
+        )
+        return [row.pid for row in found]
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[None]:
+        """Meanwhile nobody reads or writes this table."""
+        with self.engine.begin() as connection:
+            connection.execute(text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
+            yield
+
+    def end_consumer_backends(self) -> None:
+        """As an administrator does, or a server that shuts down. Without those of handlers."""
+        for pid in self.backends():
+            self.rows("SELECT pg_terminate_backend(:pid, 5000)", pid=pid)
+
+
+class Producer:
+    """A program that adds events. Their payload is ``{"n": number}``."""
+
+    def __init__(self, outbox: Outbox, engine: Engine) -> None:
+        self._sessions = outbox.sessionmaker(engine)
+
+    def add(self, *numbers: int, event_type: str = "order.placed", **options: Any) -> None:
+        """Commit one transaction with an event for each number."""
+        with self.open() as session:
+            for number in numbers:
+                session.add_event(event_type, {"n": number}, **options)
+
+    @contextmanager
+    def open(self) -> Iterator[OutboxSession]:
+        """A transaction, committed at the end."""
+        with self._sessions.begin() as session:
+            yield session
+
+
+@pytest.fixture(params=["notify", "poll"])
+def notify(request: pytest.FixtureRequest) -> Notify:
+    return "on" if request.param == "notify" else "off"
+
+
+@pytest.fixture
+def database(engine: Engine) -> Database:
+    with engine.begin() as connection:
+        connection.execute(text(_EFFECTS))
+    return Database(engine)
+
+
+@pytest.fixture
+def outbox(notify: Notify) -> Outbox:
+    return Outbox(notify=notify)
+
+
+@pytest.fixture
+def producer(outbox: Outbox, engine: Engine) -> Producer:
+    return Producer(outbox, engine)
+
+
+@pytest.fixture
+async def async_engine(migrated_url: URL, engine: Engine) -> AsyncIterator[AsyncEngine]:
+    """What the program gives to its consumer."""
+    made = create_async_engine(migrated_url.set(drivername="postgresql+asyncpg"))
+    yield made
+    await made.dispose()
+
+
+@pytest.fixture
+def consuming(
+    async_engine: AsyncEngine, database: Database, caplog: pytest.LogCaptureFixture
+) -> Consuming:
+    """``async with consuming(outbox, **options) as running``: options of the consumer, and fields
+    of its settings."""
+    return Consumers(async_engine, database, caplog).consuming
+
+
+def make_consumer(
+    outbox: Outbox, database: str | URL | Engine | AsyncEngine, **options: Any
+) -> tuple[Consumer, Recorder]:
+    """A consumer for tests, not running yet. Without notifications it looks 20 times a second."""
+    given = {name: options.pop(name) for name in _SETTINGS & options.keys()}
+    given = {"poll_interval_without_notify": timedelta(milliseconds=50), **given}
+    recorder = Recorder()
+    settings = ConsumerSettings(**given)
+    return Consumer(outbox, database, settings=settings, observers=[recorder], **options), recorder
+
+
+class Consumers:
+    """The consumers of one test."""
+
+    def __init__(
+        self, engine: AsyncEngine, database: Database, log: pytest.LogCaptureFixture
+    ) -> None:
+        self._engine = engine
+        self._database = database
+        self._log = log
+        self._running = 0
+
+    @asynccontextmanager
+    async def consuming(self, outbox: Outbox, **options: Any) -> AsyncIterator[Running]:
+        tasks_before = asyncio.all_tasks()
+        consumer, recorder = make_consumer(outbox, options.pop("engine", self._engine), **options)
+        running = Running(consumer, recorder)
+        self._running += 1
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(self._run, running)
+                yield running
+                consumer.stop()
+                with anyio.fail_after(10):
+                    await running.stopped.wait()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
+        finally:
+            self._running -= 1
+        await self._check_what_is_left(consumer)
+        if not self._running:
+            assert asyncio.all_tasks() <= tasks_before
+
+    async def _run(self, running: Running, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            await running.consumer.run(task_status=task_status)
+        finally:
+            running.stopped.set()
+
+    async def _check_what_is_left(self, consumer: Consumer) -> None:
+        held = "SELECT name FROM outbox_listeners WHERE locked_by = :owner"
+        assert self._database.rows(held, owner=consumer.owner) == []
+        if not self._running:
+            assert self._engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
+            # A server process ends a moment after its client has said goodbye.
+            await comes_true(lambda: self._database.backends() == [], within=3)
+            assert [each for each in self._log.records if each.levelno >= logging.ERROR] == []
