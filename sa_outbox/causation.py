@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 handled: ContextVar[Event[Any] | None] = ContextVar("sa_outbox_handled", default=None)
 """The event whose handler runs in this context; None outside of handlers and in batch handlers."""
 
+handled_depth: ContextVar[int] = ContextVar("sa_outbox_handled_depth", default=0)
+"""In a batch handler, the depth of the deepest of its events: which one caused what is not known,
+but a loop must end all the same."""
+
 DEPTH = "causation_depth"
+
+
+def depth_of(event: Event[Any]) -> int:
+    depth = event.headers.get(DEPTH, 0)
+    return depth if isinstance(depth, int) else 0
 
 
 def link_to_cause(event_type: str, headers: dict[str, str | int], limit: int) -> None:
@@ -23,13 +32,14 @@ def link_to_cause(event_type: str, headers: dict[str, str | int], limit: int) ->
     handlers that cause each other for ever.
     """
     cause = handled.get()
+    depth = handled_depth.get() if cause is None else depth_of(cause) + 1
+    if not depth:
+        return
+    if depth > limit:
+        raise CausationTooDeep(event_type, limit)
+    headers[DEPTH] = depth
     if cause is None:
         return
     known = cause.headers
-    depth = known.get(DEPTH, 0)
-    depth = (depth if isinstance(depth, int) else 0) + 1
-    if depth > limit:
-        raise CausationTooDeep(event_type, limit)
     headers.setdefault("correlation_id", known.get("correlation_id", str(cause.event_id)))
     headers.setdefault("causation_id", str(cause.event_id))
-    headers[DEPTH] = depth

@@ -24,7 +24,7 @@ from .database_url import (
     parse_database_url,
     parse_given_url,
 )
-from .errors import ConfigError, SchemaError
+from .errors import ConfigError, NotDrained, SchemaError
 from .loading import did_you_mean, load_outbox
 from .logs import FORMATS, LEVELS, make_log, take_standard_logging
 from .observe import DeliverySettled
@@ -220,6 +220,8 @@ class Process:
                 await self._consumer.run()
         except ConfigError:
             raise
+        except NotDrained:
+            self._log.say("info", "stopped before all was handled", **self._summary())
         except Exception as error:  # noqa: BLE001 - whatever it is, it has an exit code
             return self._failed(error)
         return self._stopped()

@@ -20,7 +20,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     "waiting": frozenset({"running", "scheduled", "behind"}),
     "scheduled": frozenset({"running"}),
     "parked": frozenset({"running"}),
-    "behind": frozenset({"parked"}),
+    "behind": frozenset({"parked", "running"}),
     "running": frozenset({"done", "parked", "scheduled", "dead", "waiting"}),
     "done": frozenset(),
     "dead": frozenset(),
@@ -55,6 +55,9 @@ class Dead:
 Outcome: TypeAlias = Done | Retry | Dead
 DONE = Done()
 
+LONGEST = timedelta(days=3650)
+"""No retry is farther away: what asks for more would be beyond what PostgreSQL's clock can tell."""
+
 
 def decide(
     error: BaseException | None, *, attempt: int, policy: RetryPolicy, chance: float
@@ -74,5 +77,5 @@ def decide(
     if delay is None:
         return Dead("attempts")
     if isinstance(error, RetryLater) and error.delay is not None:
-        return Retry(max(error.delay, timedelta(0)))
-    return Retry(delay)
+        delay = max(error.delay, timedelta(0))
+    return Retry(min(delay, LONGEST))

@@ -20,7 +20,7 @@
     ├── EmbeddedError               the embedded PostgreSQL can't be had or started
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
     ├── HandlerTimeout              a handler took longer than its listener allows  (TimeoutError)
-    ├── HandlerStuck                a handler ignored its cancellation: the process must end
+    ├── NotDrained                  the consumer was stopped before everything was handled
     ├── LeaseLost                   another consumer may hold the listener now
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
@@ -31,11 +31,11 @@ Each class has a ``code``; ``docs/errors.md`` has an entry for each.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import timedelta
 
 
 class OutboxError(Exception):
@@ -238,14 +238,14 @@ class HandlerTimeout(OutboxError, TimeoutError):
     code = "handler-timeout"
 
 
-class HandlerStuck(OutboxError):
-    """A handler went on after it was cancelled: the process can't be stopped in good order.
+class NotDrained(OutboxError):
+    """The consumer was stopped before everything was handled.
 
-    ``python -m sa_outbox.consume`` leaves with exit code 6. Nothing is lost: the lease expires and
-    another consumer attempts the event again. Let the handler pass ``CancelledError`` on.
+    Nothing is lost: what was not handled is there for the next consumer. The message says why it
+    was stopped; ``Consumer.reason`` too.
     """
 
-    code = "handler-stuck"
+    code = "not-drained"
 
 
 class LeaseLost(OutboxError):
@@ -265,6 +265,8 @@ class RetryLater(OutboxError):
     code = "retry-later"
 
     def __init__(self, reason: str = "", *, delay: timedelta | None = None) -> None:
+        if delay is not None and not isinstance(delay, timedelta):
+            raise TypeError(f"RetryLater: delay must be a timedelta, not {delay!r}")
         super().__init__(reason)
         self.reason = reason
         self.delay = delay

@@ -17,16 +17,25 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 8_000
 """Most characters of an error's text that are kept."""
+MAX_NAME, MAX_CODE = 200, 100
+"""Most characters of a class's name, and of an error's code."""
 MAX_CAUSES = 5
 """Most causes of an error that are followed."""
 
 _SECRETS = (
-    (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@"), r"\1***@"),
-    (re.compile(r"(?i)\b(authorization\s*[:=]\s*)(bearer |basic )?\S+"), r"\1***"),
+    # Up to the last @ before white space or a quote: a password may hold @ and /. Every repeat is
+    # bounded, or a long text without a match would take a second of the event loop.
+    (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^\s'\"<>]{1,500}@"), r"\1***@"),
     (
         re.compile(
-            r"(?i)\b(\w*(?:password|passwd|secret|token|api[_-]?key)\w*['\"]?\s*[:=]\s*)"
-            r"(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)"
+            r"(?i)(\bauthorization['\"]?\s{0,5}[:=]\s{0,5})(?:\"[^\"]*\"|'[^']*'|[^\n,;}]+)"
+        ),
+        r"\1***",
+    ),
+    (
+        re.compile(
+            r"(?i)(\b\w{0,30}(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key)\w{0,30}"
+            r"['\"]?\s{0,5}[:=]\s{0,5})(?:\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)"
         ),
         r"\1***",
     ),
@@ -80,36 +89,46 @@ def clean(text: str, redact: Callable[[str], str] | None = None) -> str:
         except Exception as error:  # noqa: BLE001 - the user's function, and the text may be secret
             cut = f"(redact failed: {type(error).__name__})"
     shown = _UNSTORABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", cut[:MAX_MESSAGE])
+    shown = shown[:MAX_MESSAGE]
     return shown if len(text) <= MAX_MESSAGE else f"{shown} ... ({len(text):,} characters)"
 
 
 def _code(error: BaseException) -> str:
     try:
         code = getattr(error, "code", None)
-    except Exception:  # noqa: BLE001 - a property of the user's
+    except BaseException:  # noqa: BLE001 - a property of the user's
         code = None
-    return clean(code)[:100] if isinstance(code, str) and code else type(error).__name__
+    given = code if isinstance(code, str) and code else type(error).__name__
+    return clean(given)[:MAX_CODE]
 
 
 def _name(error: BaseException) -> str:
     cls = type(error)
     module = cls.__module__
-    return cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
+    name = cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
+    return clean(name)[:MAX_NAME]
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 - __str__ is the user's
+    except BaseException as broken:  # noqa: BLE001 - __str__ is the user's
         return f"(its text can't be had: {type(broken).__name__})"
 
 
 def _causes(error: BaseException, redact: Callable[[str], str] | None) -> list[str]:
     found: list[str] = []
     seen = {id(error)}
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = _cause(error)
     while cause is not None and id(cause) not in seen and len(found) < MAX_CAUSES:
         seen.add(id(cause))
         found.append(f"{_name(cause)}: {clean(_text(cause), redact)[:1000]}")
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+        cause = _cause(cause)
     return found
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    # Not "or": whether an error is true is for its class to say.
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +20,7 @@ from .event import Event
 Handler: TypeAlias = Callable[..., Any]
 """``(event)``, ``(event, session)``, ``(events)`` or ``(events, session)``; async or not."""
 
+_BATCHES = (Sequence, Collection, Iterable, list, tuple)
 _PLAIN: tuple[object, ...] = (inspect.Parameter.empty, Any, object, dict, typing.TypeVar)
 
 
@@ -41,6 +44,11 @@ def inspect_handler(name: str, handler: Handler) -> Call:
         raise ConfigError(
             f"the handler of listener {name!r} must take (event) or (event, session), it takes "
             f"{len(parameters)} arguments"
+        )
+    if _is_generator(handler):
+        raise ConfigError(
+            f"the handler of listener {name!r} is a generator (it has a yield): called, its body "
+            "would never run"
         )
     is_async = _is_async(handler)
     hints = _hints(handler)
@@ -76,6 +84,18 @@ def _parameters(name: str, handler: Handler) -> list[inspect.Parameter]:
     return found
 
 
+def _unwrapped(handler: Handler) -> Any:
+    inner: Any = handler
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return inner if inspect.isroutine(inner) else type(inner).__call__
+
+
+def _is_generator(handler: Handler) -> bool:
+    inner = _unwrapped(handler)
+    return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+
+
 def _is_async(handler: Handler) -> bool:
     inner: Any = handler
     while isinstance(inner, functools.partial):
@@ -86,26 +106,34 @@ def _is_async(handler: Handler) -> bool:
 
 
 def _hints(handler: Handler) -> dict[str, Any]:
-    inner: Any = handler
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    target = inner if inspect.isroutine(inner) else type(inner).__call__
+    target = _unwrapped(handler)
     try:
         return typing.get_type_hints(target)
-    except Exception:  # noqa: BLE001 - names imported for the type checker only; text is left
-        return {}
+    except Exception:  # noqa: BLE001 - names imported for the type checker only
+        return _hints_one_by_one(target)
+
+
+def _hints_one_by_one(target: Any) -> dict[str, Any]:
+    """What can be resolved, when something else can't be."""
+    found: dict[str, Any] = {}
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(Exception):
+            found |= typing.get_type_hints(alone, globalns=getattr(target, "__globals__", {}))
+    return found
 
 
 def _event_argument(name: str, annotation: Any) -> tuple[bool, type | None]:
     if isinstance(annotation, str):  # not resolvable at run time
         outer = annotation.partition("[")[0].rpartition(".")[2]
-        return outer in ("Sequence", "list", "tuple", "List", "Iterable", "Collection"), None
+        return outer in {"List", *(each.__name__ for each in _BATCHES)}, None
     origin = typing.get_origin(annotation) or annotation
     if origin is Event:
         return False, _payload_class(annotation)
-    if isinstance(origin, type) and issubclass(origin, Sequence) and origin is not str:
-        inner = (*typing.get_args(annotation), None)[0]
-        return True, _payload_class(inner)
+    if origin in _BATCHES:
+        inner = (*typing.get_args(annotation), Event)[0]
+        if (typing.get_origin(inner) or inner) is Event:
+            return True, _payload_class(inner)
     if annotation in _PLAIN:
         return False, None
     raise ConfigError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from .errors import ConfigError
+from .errors import ConfigError, UnknownEventType
 from .event_types import event_types
 from .handler import Call, Handler, inspect_handler
 from .retry import RetryPolicy
@@ -23,8 +23,9 @@ On: TypeAlias = str | type | Iterable[str | type]
 H = TypeVar("H", bound=Handler)
 
 MAX_NAME = 100
+MAX_TYPE = 200
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
-_PATTERN = re.compile(r"[^\s\x00-\x1f%]+")
+_PATTERN = re.compile("[^\\s\\x00-\\x1f%\ud800-\udfff]+")
 _LONGEST = timedelta(days=1)
 
 
@@ -86,17 +87,19 @@ class Listener:
             )
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")
+        if type(self.external) is not bool:
+            raise ConfigError(f"external of {self.name!r} must be True or False: {self.external!r}")
         _check_span(self.name, "timeout", self.timeout)
         _check_span(self.name, "gap_wait", self.gap_wait)
 
     def _check_start(self) -> None:
         start = self.start
         if isinstance(start, datetime):
-            if start.tzinfo is None:
+            if start.utcoffset() is None:
                 raise ConfigError(f"start of {self.name!r} must have a time zone: {start}")
         elif type(start) is int:
-            if start < 1:
-                raise ConfigError(f"start of {self.name!r}: ids begin at 1, not {start}")
+            if not 1 <= start < 2**63:
+                raise ConfigError(f"start of {self.name!r}: an id is 1 or more, not {start}")
         elif start not in ("beginning", "now"):
             raise ConfigError(
                 f'start of {self.name!r} must be "beginning", "now", an id or a time: {start!r}'
@@ -156,17 +159,29 @@ def decorator(
 
 
 def _types(name: str, on: On) -> tuple[str, ...]:
+    if not isinstance(on, (str, type, Iterable)):
+        raise ConfigError(f"on= of listener {name!r} must be event types, not {on!r}")
     each = (on,) if isinstance(on, (str, type)) else tuple(on)
-    found = tuple(event_types.of(one).name if isinstance(one, type) else one for one in each)
+    found = tuple(_type_name(name, one) for one in each)
     if not found:
         raise ConfigError(f"on= of listener {name!r} is empty: it would never get an event")
     for one in found:
-        if not isinstance(one, str) or not _PATTERN.fullmatch(one) or len(one) > 200:
+        if not isinstance(one, str) or not _PATTERN.fullmatch(one) or len(one) > MAX_TYPE:
             raise ConfigError(
                 f"on= of listener {name!r}: {one!r} is not an event type; use names such as "
                 '"order.placed", and * for any run of characters'
             )
     return ("*",) if "*" in found else tuple(dict.fromkeys(found))
+
+
+def _type_name(name: str, one: object) -> str:
+    if isinstance(one, type):
+        try:
+            return event_types.of(one).name
+        except UnknownEventType as error:
+            raise ConfigError(f"on= of listener {name!r}: {error}") from error
+    # Of a subclass (an enum) the text itself: the fingerprint is made from it.
+    return str.__str__(one) if isinstance(one, str) else one  # type: ignore[return-value]  # refused by the caller
 
 
 def _check_name(name: str) -> None:

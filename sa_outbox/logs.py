@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import traceback
+from asyncio import CancelledError
 from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -184,8 +185,16 @@ def take_standard_logging(form: Format | None, stream: TextIO | None) -> None:
             ],
         )
     )
+    handler.addFilter(_is_news)
     root.addHandler(handler)
     logging.captureWarnings(capture=True)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a handler was cancelled in the middle of a statement: SQLAlchemy's pool reports the
+    connection that it gives up then as an error, with a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (record.name.startswith("sqlalchemy.pool") and isinstance(error, CancelledError))
 
 
 class Unfailing:

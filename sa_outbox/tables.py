@@ -97,6 +97,7 @@ def _listeners(metadata: MetaData, name: str) -> Table:
         _count("partition", sa.SmallInteger),
         Column("partition_count", sa.SmallInteger, nullable=False, server_default=sa.literal(1)),
         _count("last_processed_id", sa.BigInteger),
+        _count("revision", sa.BigInteger),
         _json("gaps", "[]"),
         _count("retry_count", sa.Integer),
         Column("retry_position", sa.BigInteger),

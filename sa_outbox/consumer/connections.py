@@ -15,6 +15,7 @@ import asyncpg
 from sqlalchemy import URL, Engine
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.util import greenlet_spawn
@@ -110,8 +111,12 @@ class Connections:
             return await connection.value(query, **values)
 
     async def close(self, within: float) -> None:
-        while self._idle:
-            await close(self._idle.pop(), within)
+        """Say goodbye on all of them, for *within* seconds; what is left is cut."""
+        with anyio.move_on_after(within, shield=True):
+            while self._idle:
+                await close(self._idle[-1], within)
+                self._idle.pop()
+        self.drop_idle()
 
     def drop_idle(self) -> None:
         """After an outage: the others are dead too."""
@@ -168,10 +173,22 @@ async def _prepared(connecting: Awaitable[Driver]) -> Driver:
     return driver
 
 
+def _origin(error: BaseException) -> BaseException:
+    """What the driver raised, beneath what SQLAlchemy wraps around it."""
+    while True:
+        if isinstance(error, DBAPIError) and error.orig is not None:
+            error = error.orig
+        elif type(error).__module__.startswith("sqlalchemy.") and error.__cause__ is not None:
+            error = error.__cause__
+        else:
+            return error
+
+
 def is_away(error: BaseException) -> bool:
     """True if *error* says that the database could not be asked, not that it said no."""
-    if isinstance(error, DBAPIError):
-        return error.connection_invalidated or (error.orig is not None and is_away(error.orig))
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    error = _origin(error)
     if isinstance(error, (OSError, TimeoutError, asyncpg.InterfaceError)):
         return True
     if isinstance(error, asyncpg.InternalClientError):
@@ -183,20 +200,18 @@ def is_away(error: BaseException) -> bool:
 def is_passing(error: BaseException) -> bool:
     """True if the same work done again may well succeed at once: serialization failure, deadlock,
     a plan that was cached before a migration."""
-    if isinstance(error, DBAPIError):
-        return error.orig is not None and is_passing(error.orig)
+    error = _origin(error)
     sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    cause = error.__cause__
-    if cause is not None and type(cause) is not type(error) and is_passing(cause):
-        return True
     return sqlstate in ("40001", "40P01") or isinstance(
         error, asyncpg.exceptions.InvalidCachedStatementError
     )
 
 
 def is_database_error(error: BaseException) -> bool:
-    """True for whatever the database or the way to it is to blame for: wait, and do it again."""
-    return is_away(error) or isinstance(error, (DBAPIError, asyncpg.PostgresError))
+    """True for whatever the database or the way to it is to blame for: wait, and do it again.
+    A pool that handlers have emptied is on that way."""
+    known = (DBAPIError, PoolTimeout, asyncpg.PostgresError)
+    return is_away(error) or isinstance(error, known) or isinstance(_origin(error), known)
 
 
 async def swallow(work: Awaitable[object], within: float) -> None:

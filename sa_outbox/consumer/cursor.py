@@ -38,7 +38,7 @@ class Cursor:
         self.shared = shared
         self.listener = listener
         self.lease = lease
-        self.progress = Progress(lease.position, lease.gaps)
+        self.progress = Progress(lease.position, lease.gaps, lease.revision)
         self.lanes = Lanes()
         self.intake = Intake(shared, listener, lease, self.progress, self.lanes)
         self.settlement = Settlement(
@@ -111,6 +111,10 @@ class Cursor:
     def waits_at_a_hole(self) -> bool:
         return self.intake.reader.hole is not None
 
+    def may_meet_a_hole(self, look: int) -> bool:
+        """With order="total", what is visible since that look is not all read."""
+        return self.listener.order == "total" and self.intake.read_look < look
+
     @property
     def has_holes(self) -> bool:
         return bool(self.progress.holes)
@@ -134,7 +138,7 @@ class Cursor:
     async def _take_in(self) -> None:
         now = monotonic()
         if self._held is not None and now >= self._retry_at:
-            held, self._held, self.settlement.holding = self._held, None, False
+            held, self._held = self._held, None
             self.lanes.free(held.lane)
         if now >= self._refresh_at:
             await self.intake.refresh()
@@ -144,8 +148,12 @@ class Cursor:
         if room > 0 and due is not None and now >= due:
             room -= await self.intake.take_due(room)
         if room > 0 and self.intake.has_new(now):
+            was_open = self.waits_at_a_hole or self.has_holes
             unattempted = await self.intake.take_new(room, now)
             self.settlement.add(unattempted)
+            if not was_open and (self.waits_at_a_hole or self.has_holes):
+                # Until now nobody looks before the next poll, and a rollback notifies nobody.
+                self.shared.look_again()
         self._want_hands()
 
     def _room(self) -> int:
@@ -170,11 +178,8 @@ class Cursor:
         if item is None:
             return False
         self.lanes.put_back([item])
-        self._hold(item)
+        self._held = item
         return True
-
-    def _hold(self, item: Item) -> None:
-        self._held, self.settlement.holding = item, True
 
     # Settling
 
@@ -227,7 +232,7 @@ class Cursor:
                 refresh = True
             match item.fate:
                 case "hold":
-                    self._hold(item)
+                    self._held = item
                     self._retry_at = monotonic() + item.delay
                 case "park" | "schedule":
                     refresh = True
@@ -247,8 +252,6 @@ class Cursor:
         self.outcomes.tell(items)
         self._want_hands()
         self.shared.progressed()
-
-    # Waiting
 
     def _check(self) -> None:
         if self._broken is not None:

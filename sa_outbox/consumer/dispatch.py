@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import CancelScope
 
-from sa_outbox.causation import handled
+from sa_outbox.causation import depth_of, handled, handled_depth
 from sa_outbox.errors import HandlerTimeout, OutboxError
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
@@ -17,6 +18,7 @@ from .item import load_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextvars import Token
 
     from sa_outbox.event import Event
     from sa_outbox.listener import Listener
@@ -30,54 +32,68 @@ UNTIL_STUCK = 5.0
 
 
 class Deadline:
-    """The time limit of one call after the other, with one timer for many calls.
+    """The time limit of one call after the other, with one scope and one timer for many calls.
 
-    A timer for each would cost more than a quick handler. When it fires it looks how long the
-    present call has run, cancels it or waits for the rest.
+    One of each for every call would cost more than a quick handler. When the timer fires it looks
+    how long the present call has run, cancels it or waits for the rest.
+
+    Invariant: the scope is cancelled only during a call, and left when that call has ended. What
+    the hand does between two calls is as if there were none.
     """
 
     def __init__(self, seconds: float | None, on_stuck: Callable[[float], None]) -> None:
         self._seconds = seconds
         self._on_stuck = on_stuck
         self._scope: CancelScope | None = None
+        self._calling = False
         self._started = 0.0
-        self._fired = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, scope: CancelScope) -> None:
-        self._scope = scope
-        loop = asyncio.get_running_loop()
-        self._started = loop.time()
+    def begin(self) -> None:
+        if self._scope is None:
+            self._scope = CancelScope()
+            self._scope.__enter__()
+        self._calling = True
+        self._started = monotonic()
         if self._timer is None and self._seconds is not None:
-            self._timer = loop.call_at(self._started + self._seconds, self._fire, loop)
+            self._set_timer(self._seconds)
 
     def end(self) -> float:
         """The call has ended; how long it took."""
-        self._scope = None
-        if self._fired:  # the timer looks whether that call ends; the next one needs it
-            self._fired = False
-            self.close()
-        return asyncio.get_running_loop().time() - self._started
+        self._calling = False
+        return monotonic() - self._started
 
-    def close(self) -> None:
+    @property
+    def is_over(self) -> bool:
+        """The time limit was exceeded: the call was cancelled, whether it minded or not."""
+        return self._scope is not None and self._scope.cancel_called
+
+    def leave(self, error: BaseException | None = None) -> bool:
+        """Leave the scope; the next call has a new one. True if *error* was its cancellation."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        scope, self._scope = self._scope, None
+        if scope is None:
+            return False
+        return bool(scope.__exit__(None if error is None else type(error), error, None))
 
-    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
         self._timer = None
         scope, seconds = self._scope, self._seconds
-        if scope is None or seconds is None:
+        if not self._calling or scope is None or seconds is None:
             return
-        due = self._started + seconds
+        taken = monotonic() - self._started
         if scope.cancel_called:
-            self._on_stuck(loop.time() - self._started)
-        elif due <= loop.time():
+            self._on_stuck(taken)
+        elif taken >= seconds:
             scope.cancel()
-            self._fired = True
-            self._timer = loop.call_later(UNTIL_STUCK, self._fire, loop)
+            self._set_timer(UNTIL_STUCK)
         else:
-            self._timer = loop.call_at(due, self._fire, loop)
+            self._set_timer(seconds - taken)
 
 
 class Dispatch:
@@ -93,6 +109,7 @@ class Dispatch:
         self._listener = listener
         self._handler = listener.handler
         self._call = listener.call
+        self._is_simple = listener.call.is_async and listener.call.session == "none"
         self._threads = threads
         self._observers = observers
         self._stuck = on_stuck
@@ -103,7 +120,7 @@ class Dispatch:
         self._told_of_value = False
 
     def close(self) -> None:
-        self._deadline.close()
+        self._deadline.leave()
 
     def load(self, item: Item) -> Event[Any]:
         return load_event(item.row, self._call.payload_class)
@@ -116,54 +133,83 @@ class Dispatch:
         Raises only when the consumer itself is being cancelled.
         """
         self._position = items[0].position
-        arguments = (argument,) if self._call.session == "none" else (argument, session)
-        token = None if self._call.batch else handled.set(argument)
-        error: BaseException | None = None
-        scope = CancelScope()
+        cause: Token[Any] | None = None
+        depth: Token[int] | None = None
+        if self._call.batch:
+            depth = handled_depth.set(1 + max(depth_of(each) for each in argument))
+        else:
+            cause = handled.set(argument)
+        self._deadline.begin()
         try:
-            with scope:
-                self._deadline.begin(scope)
-                error = await self._run(arguments, scope)
-                if session is not None and error is None and self._call.is_async:
-                    error = await _caught(session.flush(), scope)
+            if self._is_simple:
+                value = await self._handler(argument)
+                error = None if value is None else self._check_value(value)
+            else:
+                error = await self._run(argument, session)
+        except BaseException as raised:  # noqa: BLE001 - GeneratorExit and the like are failures too
+            return self._judge(raised)
         finally:
             seconds = self._deadline.end()
             for item in items:
                 item.seconds = seconds
-            if token is not None:
-                handled.reset(token)
-        if scope.cancel_called:
-            return HandlerTimeout(f"the handler took longer than {self._timeout} s")
+            if cause is not None:
+                handled.reset(cause)
+            if depth is not None:
+                handled_depth.reset(depth)
+        if self._deadline.is_over:  # and yet it ended as if nothing had happened
+            self._deadline.leave()
+            return self._too_long()
         return error
 
-    async def _run(self, arguments: tuple[Any, ...], scope: CancelScope) -> BaseException | None:
-        try:
-            if self._call.is_async:
-                value = await self._handler(*arguments)
-            else:
-                # Abandoned when its time is over: a thread can't be stopped. What it does through
-                # its session is never committed.
-                value = await anyio.to_thread.run_sync(
-                    self._in_thread, arguments, limiter=self._threads, abandon_on_cancel=True
-                )
-        except BaseException as error:  # noqa: BLE001 - GeneratorExit and the like are failures too
-            return _told(error, scope)
-        if value is not None:
-            return self._check_value(value)
-        return None
+    async def _run(self, argument: Any, session: Any) -> BaseException | None:
+        arguments = (argument,) if self._call.session == "none" else (argument, session)
+        if self._call.is_async:
+            value = await self._handler(*arguments)
+        else:
+            # Abandoned when its time is over: a thread can't be stopped. What it does through
+            # its session is never committed.
+            value, raised = await anyio.to_thread.run_sync(
+                self._in_thread, arguments, limiter=self._threads, abandon_on_cancel=True
+            )
+            if raised is not None:
+                return raised
+        error = None if value is None else self._check_value(value)
+        if session is not None and error is None and self._call.is_async:
+            await session.flush()
+        return error
 
-    def _in_thread(self, arguments: tuple[Any, ...]) -> Any:
-        if len(arguments) == 1:
-            return self._handler(*arguments)
-        session: HandlerSession = arguments[1]
-        if not session.enter():
-            return None
+    def _judge(self, raised: BaseException) -> BaseException:
+        """The handler's failure; *raised* again if the consumer itself is being cancelled."""
+        cancelled = isinstance(raised, asyncio.CancelledError)
+        if self._deadline.is_over:
+            if not self._deadline.leave(raised if cancelled else None) and cancelled:
+                raise raised
+            return self._too_long()
+        task = asyncio.current_task()
+        if cancelled and task is not None and task.cancelling():
+            raise raised
+        return raised
+
+    def _too_long(self) -> HandlerTimeout:
+        return HandlerTimeout(f"the handler took longer than {self._timeout} s")
+
+    def _in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        """What the handler returned, or raised. Not raised here: a GeneratorExit that comes out of
+        a thread closes the coroutines that wait for it, instead of being caught by them."""
+        session: HandlerSession | None = arguments[1] if len(arguments) > 1 else None
+        if session is not None and not session.enter():
+            return None, None
         try:
             value = self._handler(*arguments)
-            session.flush()
-            return value
+            if session is not None:
+                session.flush()
+        except BaseException as error:  # noqa: BLE001 - as above
+            return None, error
+        else:
+            return value, None
         finally:
-            session.leave()
+            if session is not None:
+                session.leave()
 
     def _check_value(self, value: object) -> BaseException | None:
         if inspect.isawaitable(value):
@@ -180,22 +226,3 @@ class Dispatch:
     def _ignored(self, seconds: float) -> None:
         self._observers.tell(HandlerIgnoredCancel(self._listener.name, self._position, seconds))
         self._stuck()
-
-
-async def _caught(work: Any, scope: CancelScope) -> BaseException | None:
-    try:
-        await work
-    except BaseException as error:  # noqa: BLE001 - as above
-        return _told(error, scope)
-    return None
-
-
-def _told(error: BaseException, scope: CancelScope) -> BaseException:
-    """The error as the handler's failure; raised instead if it is our own cancellation."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if scope.cancel_called or (task is not None and task.cancelling()):
-            raise error
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-    return error

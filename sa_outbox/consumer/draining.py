@@ -18,9 +18,15 @@ ASK_EVERY = 0.2
 
 
 async def until_drained(
-    services: Services, next_progress: Callable[[], Awaitable[None]], *, retries: bool
-) -> None:
+    services: Services,
+    next_progress: Callable[[], Awaitable[None]],
+    *,
+    stopped: Callable[[], bool],
+    retries: bool,
+) -> bool:
     """Return when each listener has settled what was visible at the beginning.
+
+    False: the consumer was stopped before.
 
     Invariant: the look that is waited for began after the call, so whatever was committed before
     the call is below its ceiling and visible to every read that follows it.
@@ -28,16 +34,20 @@ async def until_drained(
     horizon = services.shared.horizon
     # One look may be under way already, and have asked for its ceiling before the call.
     number = horizon.latest.number + 2
-    while True:
+    asked: list[int] = []
+    while not stopped():
         if services.tenures.cursors and horizon.latest.number < number:
             services.ring("poll")
-        elif await _is_drained(services, number, retries=retries):
-            return
+        elif await _is_drained(services, number, asked, retries=retries):
+            return True
         with anyio.move_on_after(ASK_EVERY):
             await next_progress()
+    return False
 
 
-async def _is_drained(services: Services, number: int, *, retries: bool) -> bool:
+async def _is_drained(services: Services, number: int, asked: list[int], *, retries: bool) -> bool:
+    """*asked* keeps the ceiling for listeners of others: asked for again and again, it would rise
+    with the log, and never be reached."""
     cursors = services.tenures.cursors
     if any(name not in cursors for name in services.leasing.held):
         return False  # claimed, and about to start
@@ -48,7 +58,9 @@ async def _is_drained(services: Services, number: int, *, retries: bool) -> bool
     if not others or not retries:
         return True
     try:
-        return not await services.behind(others)
+        if not asked:
+            asked.append(await services.ceiling())
+        return not await services.behind(others, asked[0])
     except Exception as error:
         if not is_database_error(error):
             raise

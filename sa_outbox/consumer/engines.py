@@ -78,6 +78,7 @@ def connect_to(url: str | URL) -> Connect:
 
 def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:
     options: dict[str, Any] = {"pool_size": _pool_size(listeners, "async"), "max_overflow": 0}
+    options["hide_parameters"] = True  # an error's text is stored, and parameters hold data
     settings = {"idle_in_transaction_session_timeout": _longest_idle(listeners)}
     if url.drivername == "postgresql+asyncpg":
         return create_async_engine(url, connect_args={"server_settings": settings}, **options)
@@ -92,6 +93,7 @@ def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:
 
 def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
     options: dict[str, Any] = {"pool_size": _pool_size(listeners, "sync"), "max_overflow": 0}
+    options["hide_parameters"] = True
     for driver in ("psycopg", "psycopg2"):
         if find_spec(driver) is not None:
             return create_engine(url.set(drivername=f"postgresql+{driver}"), **options)

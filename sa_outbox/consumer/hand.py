@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from sa_outbox.observe import DatabaseAway, WentCareful
+from sa_outbox.observe import DatabaseAway, DatabaseBack, WentCareful
 
 from .dispatch import Dispatch
 from .unit import Again, Unit
@@ -31,6 +31,8 @@ class Hand:
         self._dispatch = Dispatch(listener, shared.threads, shared.observers, self._stuck)
         self._unit = None if listener.call.session == "none" else self._make_unit()
         self._wanted = anyio.Event()
+        self._where = f"handler of {listener.name}"
+        self._away = False
 
     async def run(self) -> None:
         """Attempt events until cancelled. Errors that are not a handler's end the cursor."""
@@ -111,16 +113,20 @@ class Hand:
         await self._conclude(items, error)
 
     async def _conclude(self, items: list[Item], error: BaseException | None) -> None:
+        if self._away:
+            self._away = False
+            self._shared.tell(DatabaseBack(self._where))
         if isinstance(error, KeyboardInterrupt):
+            self._cursor.stop()  # at once: put back, the event would be taken again
             self._put_back(items)
             self._shared.stop("KeyboardInterrupt in a handler")
-        elif isinstance(error, SystemExit):
-            await self._crashed(items, error)
         elif error is not None and len(items) > 1:
             # Which one of the batch it was is found out by attempting each alone.
             for item in items:
                 item.single = True
             self._put_back(items)
+        elif isinstance(error, SystemExit):
+            await self._crashed(items[0], error)
         else:
             for item in items:
                 self._cursor.outcomes.decide(item, error)
@@ -168,22 +174,22 @@ class Hand:
             return
         if again.away:
             pause = min(FIRST_PAUSE * 2**tries, LONGEST_PAUSE)
-            error = type(again.cause).__name__
-            self._shared.tell(DatabaseAway(f"handler of {self._listener.name}", error, pause))
+            self._away = True
+            self._shared.tell(DatabaseAway(self._where, type(again.cause).__name__, pause))
             await anyio.sleep(pause)
             if self._cursor.lease.has_ended():
                 raise self._cursor.lease.lost()
         self._put_back(items)
 
-    async def _crashed(self, items: list[Item], error: SystemExit) -> None:
+    async def _crashed(self, item: Item, error: SystemExit) -> None:
         """A handler wanted the process to end: so it shall, but counted and in good order."""
-        item = items[0]
+        self._cursor.stop()
         crashes = await self._cursor.settlement.mark(item)
-        if len(items) == 1 and crashes >= self._shared.settings.max_crashes:
+        if crashes >= self._shared.settings.max_crashes:
             self._cursor.outcomes.convict(item, crashes)
-            self._cursor.finish(items)
+            self._cursor.finish([item])
         else:
-            self._put_back(items)
+            self._put_back([item])
         self._shared.stop(f"a handler of {self._listener.name!r} raised SystemExit({error.code})")
 
     def _put_back(self, items: list[Item]) -> None:

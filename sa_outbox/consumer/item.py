@@ -85,7 +85,7 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
         raise DecodeError("the stored headers are not an object")
     event_type: str = row[2]
     payload = event_types.load(event_type, version_of(headers), decode(row[5]))
-    if payload_class is not None and not isinstance(payload, payload_class):
+    if payload_class is not None and not _fits(payload, payload_class):
         payload = _converted(payload, payload_class, event_type)
     return Event(
         event_type,
@@ -99,6 +99,13 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
         position=row[0],
         created_at=_time(row[9]),
     )
+
+
+def _fits(payload: Any, payload_class: type) -> bool:
+    try:
+        return isinstance(payload, payload_class)
+    except TypeError:  # a TypedDict: it is for the converter to look inside
+        return False
 
 
 def _time(seconds: float) -> datetime:

@@ -43,6 +43,7 @@ class Lease:
         """Take over from the listener's row where a cursor has to begin."""
         self.position: int = row["position"]
         self.gaps = Gaps.parse(row["gaps"])
+        self.revision: int = row["revision"]
         self.retry_count: int = row["retry_count"]
         self.retry_position: int | None = row["retry_position"]
         self.retry_in: float | None = row["retry_in"]

@@ -89,7 +89,10 @@ class Leasing:
     async def release(self, lease: Lease) -> None:
         """Give it back: free for others at once."""
         rows = await self._shared.connections.rows(
-            self._shared.statements.release, name=lease.listener, token=lease.token
+            self._shared.statements.release,
+            name=lease.listener,
+            token=lease.token,
+            crashed=lease.is_lost,
         )
         if rows:
             self._shared.tell(LeaseReleased(lease.listener, lease.token))

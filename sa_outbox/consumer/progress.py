@@ -25,11 +25,13 @@ class Saved:
 
     position: int
     gaps: str
+    revision: int
+    """How many times it was written."""
 
 
 class Progress:
-    def __init__(self, position: int, gaps: Gaps) -> None:
-        self.saved = Saved(position, gaps.dump())
+    def __init__(self, position: int, gaps: Gaps, revision: int = 0) -> None:
+        self.saved = Saved(position, gaps.dump(), revision)
         self.read_to = position
         """Every id up to here was read, or is in ``holes``."""
         self.holes = gaps
@@ -79,7 +81,7 @@ class Progress:
         for each in left:
             if each <= position:
                 gaps.add(each, each)
-        return Saved(position, gaps.dump())
+        return Saved(position, gaps.dump(), self.saved.revision + 1)
 
     def settle(self, settled: Iterable[int], saved: Saved) -> None:
         """The state *saved* is committed."""

@@ -68,6 +68,7 @@ class Reader:
             return await self._read_final(connections, progress, look, room)
         ceiling = look.ceiling if len(progress.holes) < MOST_HOLES else progress.read_to
         if ceiling <= progress.read_to and not progress.holes:
+            self.hole = None  # of a look that was forgotten; the next one shows it again
             return [], False
         rows = await self._read_all(connections, progress, ceiling, room)
         full = len(rows) == room

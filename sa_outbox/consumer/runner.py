@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import TASK_STATUS_IGNORED, CancelScope
 
-from sa_outbox.errors import ConfigError
+from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
 from sa_outbox.settings import ConsumerSettings
 
-from .connections import Connections
+from .connections import Connections, swallow
 from .draining import until_drained
 from .engines import connect_to, engines
 from .gate import Gate
@@ -104,15 +104,15 @@ class Consumer:
         finally:
             self._running = False
             self._stop = anyio.Event()
-            with CancelScope(shield=True):
-                await made.dispose()
+            await swallow(made.dispose(), CLOSING)
 
     async def drain(self, *, retries: bool = True) -> None:
         """Return when every listener has handled all that was committed when this was called.
 
         Handled is: done, or a dead letter. Without *retries*, an event that failed and waits for
         its next attempt is left for the next time, and listeners that another process holds are
-        left to it. Runs the consumer if it is not running, and stops it again.
+        left to it. Runs the consumer if it is not running, and stops it again. Raises
+        :class:`NotDrained` when something else stops it before.
         """
         if self._running:
             await self._until_drained(retries=retries)
@@ -121,7 +121,8 @@ class Consumer:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._start)
                 await self._until_drained(retries=retries)
-                self.stop("drained")
+                if self._running:
+                    self.stop("drained")
 
     def stop(self, reason: str = "stopped") -> None:
         """Begin nothing new, let handlers finish for the grace period, give the leases back.
@@ -137,15 +138,10 @@ class Consumer:
 
     async def _until_drained(self, *, retries: bool) -> None:
         services = self._services
-        if services is not None:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._end_with_the_run, tasks.cancel_scope)
-                await until_drained(services, self._next_progress, retries=retries)
-                tasks.cancel_scope.cancel()
-
-    async def _end_with_the_run(self, scope: CancelScope) -> None:
-        await self._stop.wait()
-        scope.cancel()
+        if services is None or not await until_drained(
+            services, self._next_progress, stopped=self._stop.is_set, retries=retries
+        ):
+            raise NotDrained(f"the consumer was stopped before it had drained: {self.reason}")
 
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
         async with self._sharing(made) as (shared, looks):
@@ -158,13 +154,23 @@ class Consumer:
                 async with anyio.create_task_group() as tasks:
                     await services.start(tasks)
                     task_status.started()
-                    await self._stop.wait()
+                    await self._until_stopped()
                     await self._wind_down(services.tenures)
                     tasks.cancel_scope.cancel()
             finally:
+                self._stop.set()
                 self._services = None
                 self._progress()
         self.observers.tell(ConsumerStopped(self.owner))
+
+    async def _until_stopped(self) -> None:
+        try:
+            await self._stop.wait()
+        except anyio.get_cancelled_exc_class():
+            # Cancelled from outside, or because one of the services failed: no time to finish.
+            self.reason = self.reason or "cancelled"
+            self.observers.tell(ConsumerStopping(self.reason, 0.0))
+            raise
 
     async def _wind_down(self, tenures: Tenures) -> None:
         grace = self.settings.grace_period.total_seconds()
@@ -213,6 +219,7 @@ class Consumer:
             async_sessions=async_sessions,
             sync_sessions=sync_sessions,
             stop=self.stop,
+            look_again=self._look_again,
             progressed=self._progress,
         )
 
@@ -231,11 +238,18 @@ class Consumer:
                 shared.statements,
                 self.settings,
                 self.observers,
+                ping=lambda message: shared.connections.rows(
+                    shared.statements.ping, message=message
+                ),
                 notified=lambda: services.ring("notify"),
                 released=leasing.bell.ring,
                 reconnected=services.reconnected,
             )
         return services
+
+    def _look_again(self) -> None:
+        if self._services is not None:
+            self._services.ring("open events")
 
     async def _next_progress(self) -> None:
         await self._progressed.wait()

@@ -80,10 +80,15 @@ class Services:
         async with self._engine.connect() as connection:
             await connection.run_sync(schema.verify_consuming, self._names)
 
-    async def behind(self, names: list[str]) -> bool:
-        """Whether one of these listeners, of other processes, has not settled what is visible."""
+    async def ceiling(self) -> int:
+        """The highest id that is visible now."""
+        found: int = await self.shared.connections.value(self.shared.statements.ceiling)
+        return found
+
+    async def behind(self, names: list[str], ceiling: int) -> bool:
+        """Whether one of these listeners, of other processes, has not settled what is visible up
+        to *ceiling*."""
         connections, statements = self.shared.connections, self.shared.statements
-        ceiling = await connections.value(statements.ceiling)
         rows = await connections.rows(statements.behind, names=names, ceiling=ceiling, retries=True)
         return bool(rows)
 
@@ -124,8 +129,13 @@ class Services:
     def _until_next_look(self, pause: float) -> float:
         if self._waiting():
             return pause
+        cursors, latest = self.tenures.cursors.values(), self.shared.horizon.latest
         interval = self._poll_interval()
-        if any(cursor.has_holes for cursor in self.tenures.cursors.values()):
+        # A cursor finds out that there is a hole when it reads, which is after this.
+        is_open = latest.final < latest.ceiling
+        if is_open and any(cursor.may_meet_a_hole(latest.number) for cursor in cursors):
+            return min(LATEST, interval)
+        if is_open or any(cursor.has_holes for cursor in cursors):
             return min(WITH_HOLES, interval)
         return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
 
@@ -142,6 +152,7 @@ class Services:
         every = self.shared.settings.lease_duration.total_seconds() / 3
         renew_at = monotonic() + every
         backoff = FIRST_PAUSE
+        away = False
         while True:
             try:
                 until_claim = await self._until_next_claim()
@@ -150,10 +161,13 @@ class Services:
                     await self._renew()
                     renew_at = monotonic() + every
                 await self._claim(tasks)
-                backoff = FIRST_PAUSE
+                if away:
+                    away, backoff = False, FIRST_PAUSE
+                    self.shared.tell(DatabaseBack("leases"))
             except Exception as error:
                 if not is_database_error(error):
                     raise
+                away = True
                 self.shared.tell(DatabaseAway("leases", type(error).__name__, backoff))
                 self.shared.connections.drop_idle()
                 self._drop_expired()
@@ -162,8 +176,10 @@ class Services:
 
     async def _claim(self, tasks: TaskGroup) -> None:
         if not self.tenures.stopping:
-            for lease in await self.leasing.claim():
-                tasks.start_soon(self.tenures.work, lease)
+            # Shielded: one that is claimed and not worked for would be nobody's until it expires.
+            with anyio.CancelScope(shield=True):
+                for lease in await self.leasing.claim():
+                    tasks.start_soon(self.tenures.work, lease)
 
     async def _until_next_claim(self) -> float:
         if not self.leasing.wanted:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from sqlalchemy import event
 
 from sa_outbox.errors import HandlerMustNotCommit
 from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
@@ -48,6 +50,10 @@ class HandlerSession(OutboxSession):
     def lend(self) -> None:
         """Guard the transaction that was begun."""
         self._root = self.get_transaction()
+        self._lent = self.connection()
+        self._begun = self._lent.get_transaction()
+        # Session.commit is refused below; the connection's own would pass it by.
+        event.listen(self._lent, "commit", self._refuse_commit)
         self._door = threading.Lock()
         self._abandoned = self._inside = False
         self.guarded = True
@@ -57,7 +63,7 @@ class HandlerSession(OutboxSession):
         self.guarded = False
         if self.violation is not None:
             return self.violation
-        if self.get_transaction() is not self._root:
+        if self.get_transaction() is not self._root or not self._is_still_begun():
             return HandlerMustNotCommit("the handler ended the session's transaction")
         if self.in_nested_transaction():
             return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
@@ -68,6 +74,23 @@ class HandlerSession(OutboxSession):
         with self._door:
             self._inside = not self._abandoned
             return self._inside
+
+    def _is_still_begun(self) -> bool:
+        if self._root is None or not self._root.is_active:
+            return True  # a statement failed: the commit will say so
+        connection = self._lent
+        if connection.invalidated or connection.closed:
+            return True  # the same
+        if connection.get_transaction() is not self._begun:
+            return False
+        # A handler may have sent ROLLBACK or COMMIT as a statement. SQLAlchemy does not notice
+        # and begins no other transaction; asyncpg knows. For other drivers nobody does.
+        adapted: Any = connection.connection.dbapi_connection
+        begun = getattr(adapted, "_transaction", None) is not None
+        return not begun or bool(adapted.driver_connection.is_in_transaction())
+
+    def _refuse_commit(self, _connection: object) -> None:
+        self._check("connection().commit()")
 
     def abandon(self) -> bool:
         """Leave the session to the thread that still uses it; False if none does, or will."""
@@ -82,8 +105,9 @@ class HandlerSession(OutboxSession):
             abandoned = self._abandoned
         if abandoned:
             self.guarded = False
+            # Its connection too: the pool it came from may be disposed of by now.
             with suppress(Exception):
-                self.close()
+                self.invalidate()
 
     def _check(self, what: str) -> None:
         if self.guarded:

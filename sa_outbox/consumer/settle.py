@@ -17,7 +17,6 @@ import anyio
 from sa_outbox.errors import LeaseLost
 
 from .connections import Query, is_away
-from .gaps import Gaps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from .statements import Statements
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+_PARKED = ("park", "behind", "schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def plan(
     if dead:
         document = json.dumps([_buried(item) for item in dead])
         writes.append(Write(statements.bury, {"listener": listener, "document": document}))
-    parked = [item for item in items if item.fate in ("park", "behind", "schedule")]
+    parked = [item for item in items if item.fate in _PARKED]
     if parked:
         document = json.dumps([_parked(item) for item in parked])
         writes.append(Write(statements.park, {"listener": listener, "document": document}))
@@ -67,7 +67,11 @@ def plan(
     if gone:
         writes.append(Write(statements.settle, {"listener": listener, "positions": gone}))
     keys = sorted(
-        {item.key for item in items if item.key is not None and (item.state or item in parked)}
+        {
+            item.key
+            for item in items
+            if item.key is not None and (item.state or item.fate in _PARKED)
+        }
     )
     if keys:
         writes.append(Write(statements.promote, {"listener": listener, "keys": keys}))
@@ -75,7 +79,13 @@ def plan(
     if failures:
         told = {"code": failures[-1].code, "message": failures[-1].message}
         writes.append(Write(statements.remember_error, {**_named(lease), **told}))
-    moved = {**lease.term, "old": old.position, "position": new.position, "gaps": new.gaps}
+    moved = {
+        **lease.term,
+        "old": old.position,
+        "revision": old.revision,
+        "position": new.position,
+        "gaps": new.gaps,
+    }
     writes.append(_move(statements, items, moved, holding=holding))
     return writes
 
@@ -165,8 +175,6 @@ class Settler:
         while True:
             try:
                 row = await self.stand()
-                stands_at = (row["position"], Gaps.parse(row["gaps"]))
-                return stands_at == (new.position, Gaps.parse(new.gaps))
             except Exception as error:
                 if not is_away(error):
                     raise
@@ -175,9 +183,11 @@ class Settler:
                 self._connections.drop_idle()
                 await anyio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                return bool(row["revision"] == new.revision)
 
     async def stand(self) -> Any:
-        """The listener's row: position, gaps, retries; :class:`LeaseLost` if it is not ours."""
+        """The listener's row: position, gaps, revision, retries. Raises :class:`LeaseLost`."""
         term = self._lease.term
         rows = await self._connections.rows(
             self._statements.stand, name=term["name"], token=term["token"]

@@ -39,8 +39,8 @@ class Settlement:
         self.lock = anyio.Lock()
         self.settler = Settler(shared.connections, shared.statements, lease)
         self.finished: list[Item] = []
-        self.holding = False
-        """With order="total": an event waits for its next attempt."""
+        self._held = lease.retry_position
+        """With order="total": the event whose errors are in the listener's row."""
         self.latest_at = 0.0
         """When what is finished is settled at the latest."""
         self.save_at = monotonic() + shared.save_every
@@ -71,7 +71,8 @@ class Settlement:
         """Move the cursor over events of other types, and forget holes that are final."""
         async with self.lock:
             self.save_at = monotonic() + self._shared.save_every
-            if self._progress.after(()) != self._progress.saved:
+            old, new = self._progress.saved, self._progress.after(())
+            if (new.position, new.gaps) != (old.position, old.gaps):
                 await self._write([])
 
     async def mark(self, item: Item) -> int:
@@ -81,6 +82,7 @@ class Settlement:
                 self._shared.statements.mark,
                 **self._lease.term,
                 old=self._progress.saved.position,
+                revision=self._progress.saved.revision,
                 suspect=item.position,
             )
         if not rows:
@@ -97,11 +99,23 @@ class Settlement:
 
     def plan(self, items: Sequence[Item], new: Saved) -> list[Write]:
         statements, old = self._shared.statements, self._progress.saved
-        return plan(statements, self._lease, items, old=old, new=new, holding=self.holding)
+        holding = self._is_holding(items)
+        return plan(statements, self._lease, items, old=old, new=new, holding=holding)
+
+    def _is_holding(self, items: Sequence[Item]) -> bool:
+        """Whether the errors in the listener's row are of an event that is not among *items*, and
+        must be kept: also while its next attempt runs."""
+        held, progress = self._held, self._progress
+        if held is None or any(item.position == held for item in items):
+            return False
+        return held in progress.unsettled or held > progress.read_to or held in progress.holes
 
     async def _write(self, items: list[Item]) -> None:
         gone = [item.position for item in items if not item.state and item.fate != "hold"]
         new = self._progress.after(gone)
         await self.settler.write(self.plan(items, new), new=new)
         self._progress.settle(gone, new)
+        for item in items:
+            if item.fate == "hold":
+                self._held = item.position
         self.save_at = monotonic() + self._shared.save_every

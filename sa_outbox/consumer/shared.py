@@ -37,6 +37,8 @@ class Shared:
     """Makes a ``HandlerSession``; None when no listener needs one."""
     stop: Callable[[str], None]
     """Ask the whole consumer to stop, with the reason."""
+    look_again: Callable[[], None]
+    """Ask for another look, soon: something is open that nobody may tell of when it ends."""
     progressed: Callable[[], None]
     """Something was settled, or a listener has caught up: for those who wait in ``drain``."""
 

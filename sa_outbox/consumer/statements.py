@@ -45,4 +45,5 @@ class Statements:
         self.occupied = Query(deliveries.occupied(tables))
         self.next_due = Query(deliveries.next_due(tables))
         self.notify_released = Query(notify.notify(channel, RELEASED))
+        self.ping = Query(notify.ping(channel))
         self.listening = Query(notify.listening())

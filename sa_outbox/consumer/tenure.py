@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .shared import Shared
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-RELEASING = 5.0
+RELEASING = 2.0
 """Seconds to give a lease back; then it expires by itself."""
 
 

@@ -6,6 +6,7 @@ listener's row says, in the same transaction, that the event is settled, under t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 COMMITTING = 30.0
 """Seconds for the statements that settle and the COMMIT; then its outcome is asked for."""
-CLOSING = 5.0
+CLOSING = 1.0
+# In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
+# a row that was renewed or moved since the handler began.
+_ISOLATION = {"isolation_level": "READ COMMITTED"}
 
 
 class Again(Exception):
@@ -89,9 +93,10 @@ class Unit:
         # Before the handler runs: what fails here is not its failure.
         try:
             if is_async:
-                await session.connection()
+                await session.connection(execution_options=_ISOLATION)
             else:
-                await anyio.to_thread.run_sync(inner.connection)
+                connect = partial(inner.connection, execution_options=_ISOLATION)
+                await anyio.to_thread.run_sync(connect)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             raise Again(error, away=True) from error
 

@@ -8,6 +8,7 @@ gone), so it is asked from time to time what it listens on.
 
 from __future__ import annotations
 
+import secrets
 from random import uniform
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from .gate import Bell
 from .statements import RELEASED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sa_outbox.observe import Observers
     from sa_outbox.settings import ConsumerSettings
@@ -30,10 +31,13 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 CLOSING = 1.0
+PING = "ping "
+"""Beginning of a message that only its sender listens to."""
 
 
 class NotListening(Exception):
-    """The connection answers, and does not listen: a pooler gave us another server connection."""
+    """The connection answers and hears nothing: a pooler lends its server connection to others.
+    Give the consumer an address past it (``--listen-url``)."""
 
 
 class Wakeup:
@@ -45,6 +49,7 @@ class Wakeup:
         settings: ConsumerSettings,
         observers: Observers,
         *,
+        ping: Callable[[str], Awaitable[object]],
         notified: Callable[[], None],
         released: Callable[[], None],
         reconnected: Callable[[], None],
@@ -55,6 +60,9 @@ class Wakeup:
         self._probe_interval = settings.probe_interval.total_seconds()
         self._probe_timeout = settings.probe_timeout.total_seconds()
         self._observers = observers
+        self._ping = ping
+        self._pinged = ""
+        self._answered = Bell()
         self._notified = notified
         self._released = released
         self._reconnected = reconnected
@@ -84,7 +92,7 @@ class Wakeup:
             driver.add_termination_listener(lambda _: ended.ring())
             with anyio.fail_after(self._probe_timeout):
                 await driver.add_listener(self._channel, self._hear)
-            await self._probe(driver)
+            await self._try()
             self.is_listening = True
             self._observers.tell(Listening(self._channel))
             # What was committed before LISTEN was on has notified nobody.
@@ -95,6 +103,15 @@ class Wakeup:
         finally:
             await close(driver, CLOSING)
 
+    async def _try(self) -> None:
+        """Send a notification to ourselves, by another connection. Behind a pooler in transaction
+        mode LISTEN succeeds, and even says that it listens, and nothing is ever heard."""
+        self._pinged = f"{PING}{secrets.token_hex(8)}"
+        with anyio.fail_after(self._probe_timeout):
+            await self._ping(self._pinged)
+        if not await self._answered.wait(self._probe_timeout):
+            raise NotListening
+
     async def _probe(self, driver: Driver) -> None:
         with anyio.fail_after(self._probe_timeout):
             rows = await driver.fetch(self._statements.listening.sql)
@@ -104,5 +121,8 @@ class Wakeup:
     def _hear(self, _driver: object, _pid: int, _channel: str, message: object) -> None:
         if message == RELEASED:
             self._released()
+        elif isinstance(message, str) and message.startswith(PING):
+            if message == self._pinged:
+                self._answered.ring()
         else:
             self._notified()

@@ -147,6 +147,7 @@ CREATE TABLE {qualified(schema, prefix + "_listeners")} (
     "partition" smallint NOT NULL DEFAULT 0,
     "partition_count" smallint NOT NULL DEFAULT 1,
     "last_processed_id" bigint NOT NULL DEFAULT 0,
+    "revision" bigint NOT NULL DEFAULT 0,
     "gaps" jsonb NOT NULL DEFAULT '[]',
     "retry_count" integer NOT NULL DEFAULT 0,
     "retry_position" bigint,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sa_outbox.logs import Log
     from sa_outbox.observe import Observation
 
-MARGIN = 5.0
+MARGIN = 3.0
 """Seconds beyond the grace period to cancel handlers, settle, and give the leases back."""
 MARGIN_WHEN_STUCK = 1.0
 """The same when a handler is known to ignore its cancellation."""

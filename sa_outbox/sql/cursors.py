@@ -1,7 +1,9 @@
 """Statements on the rows of listeners: registering them, moving their cursor.
 
-Every write under a lease has its token and the old position in the WHERE. No row back means that
-the lease is lost; then nothing else may be written.
+Every write under a lease has its token, the old position and the old revision in the WHERE. No row
+back means that the lease is lost; then nothing else may be written. The revision counts the writes:
+after a COMMIT whose answer was lost it tells whether that one happened, also when it moved no
+position.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ MAX_ERRORS = 50
 
 _TERM = (
     "name = :name AND partition = 0 AND lease_token = :token AND last_processed_id = :old"
+    " AND revision = :revision"
     " AND locked_by IS NOT NULL"
 )
 _RENEWED = "lease_expires_at = clock_timestamp() + make_interval(secs => :duration)"
@@ -31,6 +34,7 @@ _TYPES = (
     bindparam("name", type_=Text),
     bindparam("token", type_=BigInteger),
     bindparam("old", type_=BigInteger),
+    bindparam("revision", type_=BigInteger),
     bindparam("duration", type_=Double),
 )
 
@@ -73,7 +77,8 @@ def advance(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), {_RENEWED},
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
+            {_RENEWED},
             retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]',
             updated_at = clock_timestamp()
         WHERE {_TERM} RETURNING last_processed_id
@@ -86,7 +91,8 @@ def save(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), {_RENEWED},
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
+            {_RENEWED},
             updated_at = clock_timestamp()
         WHERE {_TERM} RETURNING last_processed_id
         """
@@ -101,7 +107,8 @@ def hold(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), {_RENEWED},
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
+            {_RENEWED},
             retry_count = :retry_count, retry_position = :held,
             retry_after = clock_timestamp() + make_interval(secs => :delay),
             errors = {with_error(_EARLIER, "CAST(:failure AS jsonb)")},
@@ -150,15 +157,15 @@ def forget_crashes(tables: Tables) -> TextClause:
 
 
 def stand(tables: Tables) -> TextClause:
-    """Position, gaps (text), retry_count, retry_position and retry_in (seconds) under the term
-    :token; no row if it is lost.
+    """Position, gaps (text), revision, retry_count, retry_position and retry_in (seconds) under
+    the term :token; no row if it is lost.
 
     Waits for a transaction that is about to write the row: after a COMMIT whose answer was lost
     this tells what became of it. Locks the row for the moment.
     """
     return text(
         f"""
-        SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, retry_count,
+        SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, revision, retry_count,
             retry_position,
             CAST(extract(epoch FROM retry_after - clock_timestamp()) AS float8) AS retry_in
         FROM {quoted(tables.listeners)}
@@ -191,12 +198,12 @@ def behind(tables: Tables) -> TextClause:
     """Of the listeners :names, those that have not settled everything visible up to :ceiling.
 
     Behind is one whose cursor is lower, that has an event in a gap, or, with :retries, a delivery
-    that waits. Reads few rows: for ``drain``.
+    that waits. Not one that is paused: nobody works for it. Reads few rows: for ``drain``.
     """
     return text(
         f"""
         SELECT l.name FROM {quoted(tables.listeners)} AS l
-        WHERE l.name = ANY (:names) AND (
+        WHERE l.name = ANY (:names) AND l.paused_at IS NULL AND (
             l.last_processed_id < :ceiling
             OR EXISTS (
                 SELECT FROM jsonb_array_elements(l.gaps) AS gap

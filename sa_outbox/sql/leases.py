@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import BigInteger, Double, Text
+from sqlalchemy.types import BigInteger, Boolean, Double, Text
 
 from .names import quoted
 
@@ -24,7 +24,7 @@ _SPAN = "make_interval(secs => :duration)"
 def claim(tables: Tables) -> TextClause:
     """Claim those of the listeners :names that are free or expired, for :owner.
 
-    A row each: name, token, position, gaps (text), retry_count, retry_position, retry_in
+    A row each: name, token, position, gaps (text), revision, retry_count, retry_position, retry_in
     (seconds), crashes (holders that died in a row: an expired lease of another owner is one),
     fingerprint.
     Locks the rows it claims; one that somebody else works on right now is passed by. Primary key.
@@ -44,7 +44,7 @@ def claim(tables: Tables) -> TextClause:
             crashes = l.crashes + CASE WHEN free.locked_by <> :owner THEN 1 ELSE 0 END
         FROM free WHERE l.name = free.name AND l.partition = free.partition
         RETURNING l.name, l.lease_token AS token, l.last_processed_id AS position,
-            CAST(l.gaps AS text) AS gaps, l.retry_count, l.retry_position,
+            CAST(l.gaps AS text) AS gaps, l.revision, l.retry_count, l.retry_position,
             CAST(extract(epoch FROM l.retry_after - clock_timestamp()) AS float8) AS retry_in,
             l.crashes, l.fingerprint
         """
@@ -76,15 +76,19 @@ def renew(tables: Tables) -> TextClause:
 
 
 def release(tables: Tables) -> TextClause:
-    """Give the term (:name, :token) back: free at once. Nothing if it is not ours any more."""
+    """Give the term (:name, :token) back: free at once. Nothing if it is not ours any more.
+
+    :crashed: its holder had stopped trusting it, so a handler may have blocked the process.
+    """
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET locked_by = NULL, lease_expires_at = NULL, updated_at = clock_timestamp()
+        SET locked_by = NULL, lease_expires_at = NULL, updated_at = clock_timestamp(),
+            crashes = crashes + CASE WHEN :crashed THEN 1 ELSE 0 END
         WHERE name = :name AND lease_token = :token AND locked_by IS NOT NULL
         RETURNING name
         """
-    )
+    ).bindparams(bindparam("crashed", type_=Boolean))
 
 
 def standing(tables: Tables) -> TextClause:

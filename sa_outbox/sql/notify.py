@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import bindparam, func, select, text
+from sqlalchemy.types import Text
 
 if TYPE_CHECKING:
     from sqlalchemy import Select, TextClause
@@ -25,6 +26,11 @@ def notify(channel: str, message: str = "") -> Select[Any]:
     One row without meaning. Locks no rows, reads no table.
     """
     return select(func.pg_notify(channel, message))
+
+
+def ping(channel: str) -> Select[Any]:
+    """Send :message to all who listen on *channel*: to see whether one's own LISTEN hears it."""
+    return select(func.pg_notify(channel, bindparam("message", type_=Text)))
 
 
 def name_connection(name: str) -> Select[Any]:

@@ -29,6 +29,7 @@ MADE: dict[str, Callable[[], OutboxError]] = {
     "InvalidEvent": lambda: errors.InvalidEvent("why", field="key"),
     "WrongArgument": lambda: errors.WrongArgument("why", field="key"),
     "UnknownEventType": lambda: errors.UnknownEventType("why", field="event_type"),
+    "CausationTooDeep": lambda: errors.CausationTooDeep("a.b", 4),
     "PayloadError": lambda: errors.PayloadError("why", path="$.a", field="headers"),
     "PayloadTooLarge": lambda: errors.PayloadTooLarge(5, 4, field="headers"),
     "SchemaError": lambda: errors.SchemaError("why", problems=["a", "b"]),

@@ -2,7 +2,8 @@
 
 The form of the page, docs/settings.md: a heading ``### `field` `` for each field, and below it,
 before the next heading, a line that begins with ``Default: `value` ``, as ``repr`` writes it;
-times as ``timedelta`` does (``Default: `7 days, 0:00:00` ``).
+times as ``timedelta`` does (``Default: `7 days, 0:00:00` ``). The settings of a consumer are also
+options and environment variables of ``python -m sa_outbox.consume``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from sa_outbox import Outbox, RetryPolicy, retry, settings
-from sa_outbox.settings import Limits, Names, Settings
+from sa_outbox.consume import command
+from sa_outbox.settings import ConsumerSettings, Limits, Names, Settings
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
 _ENTRY = re.compile(
@@ -27,6 +30,7 @@ _ENTRY = re.compile(
 )
 _DEFAULT = re.compile(r"^Default: `(?P<value>[^`]+)`", re.MULTILINE)
 
+CLASSES = (Names, Limits, Settings, ConsumerSettings)
 GROUPS = {"names", "limits"}
 """Fields of Settings that are objects with fields of their own."""
 
@@ -37,7 +41,7 @@ def fields_of(cls: Any) -> list[dataclasses.Field[Any]]:
 
 FIELDS = [
     pytest.param(cls, each, id=f"{cls.__name__}.{each.name}")
-    for cls in (Names, Limits, Settings)
+    for cls in CLASSES
     for each in fields_of(cls)
 ]
 
@@ -82,13 +86,13 @@ class TestFields:
     ) -> None:
         assert field.name in documented_fields(retry, RetryPolicy)
 
-    @pytest.mark.parametrize("cls", [Names, Limits, Settings, RetryPolicy])
+    @pytest.mark.parametrize("cls", [*CLASSES, RetryPolicy])
     def test_settings_are_frozen_and_given_by_name(self, cls: Any) -> None:
         assert cls.__dataclass_params__.frozen
         assert all(each.kw_only for each in dataclasses.fields(cls))
 
     def test_no_field_has_the_name_of_another(self) -> None:
-        names = [each.name for cls in (Names, Limits, Settings) for each in fields_of(cls)]
+        names = [each.name for cls in CLASSES for each in fields_of(cls)]
 
         assert len(names) == len(set(names))
 
@@ -106,6 +110,23 @@ class TestFields:
         }
 
 
+class TestCommand:
+    """``python -m sa_outbox.consume``."""
+
+    @pytest.mark.parametrize(
+        "field", dataclasses.fields(ConsumerSettings), ids=lambda each: each.name
+    )
+    def test_every_setting_of_a_consumer_is_an_option_with_its_variable_and_default(
+        self, field: dataclasses.Field[Any]
+    ) -> None:
+        (option,) = [each for each in command.params if each.name == field.name]
+
+        assert option.opts == ["--" + field.name.replace("_", "-")]
+        assert option.envvar == f"SA_OUTBOX_{field.name.upper()}"
+        given = option.get_default(click.Context(command))
+        assert option.type_cast_value(click.Context(command), given) == field.default
+
+
 class TestPage:
     @pytest.mark.parametrize(("cls", "field"), FIELDS)
     def test_every_field_has_an_entry_with_its_default(
@@ -119,7 +140,7 @@ class TestPage:
         assert default["value"] == shown(field.default)
 
     def test_every_entry_is_a_field(self) -> None:
-        known = {each.name for cls in (Names, Limits, Settings) for each in fields_of(cls)}
+        known = {each.name for cls in CLASSES for each in fields_of(cls)}
         known |= {each.name for each in dataclasses.fields(RetryPolicy)}
 
         assert entries().keys() <= known

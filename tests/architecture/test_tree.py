@@ -81,6 +81,8 @@ BY_NAME = {"tests/postgres/test_notifier.py": "a name that has to be resolved is
 SLEEPS = {
     "tests/support/__init__.py": "eventually(): looks again until it is true",
     "tests/postgres/test_notifier.py": "the same, in finer steps; and the pace of a burst",
+    "tests/crash/effects_app.py": "how long a handler takes is the scenario",
+    "tests/support/writers.py": "how long writers pause in their transactions is the scenario",
 }
 """Files that call sleep, and why none of these calls waits for an effect."""
 

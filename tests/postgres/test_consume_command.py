@@ -502,6 +502,20 @@ class TestOnce:
         line = command.says("drained")
         assert (line["handled"], line["failed"], line["dead_letters"]) == (0, 1, 1)
 
+    def test_stopped_on_the_way_it_says_so(
+        self, run: Run, folder: Path, add: Callable[..., None]
+    ) -> None:
+        add()
+        add()
+        command = run(SLOW, "--once")
+        exists(folder, "begun")
+        command.signal(signal.SIGTERM)
+        command.says("stopping")
+        (folder / "go").touch()
+
+        assert command.ends() == 0
+        assert command.says("stopped before all was handled")["handled"] == 1
+
     def test_a_listener_that_another_process_holds_is_left_to_it(
         self, run: Run, add: Callable[..., None]
     ) -> None:

@@ -108,7 +108,7 @@ class Consuming:
         self.crowd = self.random.randint(1, 5)
         """Most transactions that are open at once: with few, more is final."""
         self.log = Log()
-        self.stored = Saved(0, "[]")
+        self.stored = Saved(0, "[]", revision=0)
         self.settled: set[int] = set()
         self.story: list[str] = []
         self.restart()
@@ -116,7 +116,9 @@ class Consuming:
     def restart(self) -> None:
         """A new process: it knows what is stored."""
         self.horizon = Horizon()
-        self.progress = self.progress_class(self.stored.position, Gaps.parse(self.stored.gaps))
+        self.progress = self.progress_class(
+            self.stored.position, Gaps.parse(self.stored.gaps), self.stored.revision
+        )
         self.asked: int | None = None
         self.out: list[int] = []
         """Delivered in this life, not settled."""
@@ -254,6 +256,7 @@ class Consuming:
         gone, new = self.writing
         self.tell("it is committed")
         assert new.position >= self.stored.position, "the cursor went back"
+        assert new.revision == self.stored.revision + 1, "not what follows from the one before"
         self.stored = new
         self.settled |= set(gone)
 
@@ -268,8 +271,9 @@ class Consuming:
     def check(self) -> None:
         position, gaps = self.stored.position, Gaps.parse(self.stored.gaps)
         left = ((self.log.visible | self.log.may_appear) & self.log.matching) - self.settled
-        assert all(id > position or id in gaps for id in left), "a crash would lose it"
-        assert all(id <= position and id not in gaps for id in self.settled), "it would come again"
+        assert all(each > position or each in gaps for each in left), "a crash would lose it"
+        again = [each for each in self.settled if each > position or each in gaps]
+        assert not again, "it would come again"
         assert all(high <= position for _, high in gaps), "a gap above the cursor"
 
     def come_to_an_end(self) -> None:
@@ -288,7 +292,7 @@ class Consuming:
         self.writing = list(self.out), self.progress.after(self.out)
         self.commit_the_settling()
         assert self.settled == self.log.visible & self.log.matching, "lost"
-        assert self.stored == Saved(self.log.ceiling, "[]")
+        assert (self.stored.position, self.stored.gaps) == (self.log.ceiling, "[]")
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

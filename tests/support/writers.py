@@ -112,7 +112,10 @@ class Population:
         await connection.close()
 
     async def _next(self) -> bool:
-        await self.may_begin.wait()
+        """Whether there is time for another transaction, once it may begin."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._ends_at - time.monotonic()):
+                await self.may_begin.wait()
         return time.monotonic() < self._ends_at
 
     async def _transact(self, connection: Any, random: Random) -> None:

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-from sqlalchemy import URL, Engine, text
+from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Outbox, OutboxSession, RetryPolicy
 from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.consumer.connections import APPLICATION_NAME
-from sa_outbox.observe import DeliverySettled
+from sa_outbox.observe import DeliverySettled, Listening
 from sa_outbox.settings import Notify
 from tests.support import comes_true
 from tests.support.recorder import Recorder
@@ -49,6 +49,12 @@ class Running:
     recorder: Recorder
     stopped: anyio.Event = field(default_factory=anyio.Event)
     """``run()`` has returned."""
+
+    async def listening(self) -> None:
+        """From here on nothing but a notification or a poll makes it look."""
+        if self.consumer.outbox.settings.notifies:
+            await self.recorder.seen(Listening)
+        await self.consumer.drain()
 
     async def settled(self, listener: str, times: int = 1, **fields: object) -> None:
         await self.recorder.seen(DeliverySettled, listener=listener, times=times, **fields)
@@ -91,10 +97,12 @@ class Database:
         )
 
     def dead_letters(self, listener: str) -> list[Any]:
-        # The copy of the event as text: some of them no driver can read.
+        """Without what no driver can read: some tests bury just that."""
         return self.rows(
-            "SELECT position, event_id, event_type, key, tenant, payload::text, headers::text,"
-            " priority, reason, attempts, crashes, errors, resolution"
+            "SELECT position, event_id, event_type, key, tenant, priority, reason, attempts,"
+            " crashes, errors, resolution,"
+            " CASE WHEN length(payload::text) < 1000 THEN payload END AS payload,"
+            " CASE WHEN length(headers::text) < 1000 THEN headers END AS headers"
             " FROM outbox_dead_letters WHERE listener = :name ORDER BY id",
             name=listener,
         )
@@ -147,6 +155,20 @@ class Database:
         """As an administrator does, or a server that shuts down. Without those of handlers."""
         for pid in self.backends():
             self.rows("SELECT pg_terminate_backend(:pid, 5000)", pid=pid)
+
+    def end_other_backends(self) -> None:
+        """All of them, but for this program's own."""
+        self.engine.dispose()
+        self.rows(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
+        )
+
+    def end_backend_of(self, connection: Connection) -> None:
+        adapted: Any = connection.connection.dbapi_connection
+        pid = adapted.driver_connection.get_server_pid()
+        self.rows("SELECT pg_terminate_backend(:pid, 5000)", pid=pid)
 
 
 class Producer:
@@ -239,7 +261,8 @@ class Consumers:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._run, running)
                 yield running
-                consumer.stop()
+                if not running.stopped.is_set():
+                    consumer.stop()
                 with anyio.fail_after(10):
                     await running.stopped.wait()
         except BaseExceptionGroup as group:

@@ -103,6 +103,20 @@ async def test_drain_does_not_wait_for_events_that_come_later(
         await consumer.drain()
 
 
+async def test_drain_does_not_wait_for_later_events_of_a_listener_of_another_consumer(
+    outbox: Outbox, producer: Producer, consuming: Consuming
+) -> None:
+    @outbox.listener("billing", on="order.*")
+    async def charge(event: Event[Any], session: AsyncSession) -> None:
+        producer.add(event.payload["n"] + 1)
+
+    producer.add(1)
+
+    async with consuming(outbox), consuming(outbox) as second:
+        with anyio.fail_after(5):
+            await second.consumer.drain()
+
+
 @pytest.mark.parametrize("order", ["total", "key"])
 async def test_drain_waits_for_retries(
     order: Any, outbox: Outbox, producer: Producer, async_engine: AsyncEngine

@@ -9,12 +9,13 @@ from typing import Any
 
 import anyio
 import pytest
-from sqlalchemy import URL, text
+from sqlalchemy import URL, Executable, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, RetryPolicy
 from sa_outbox.observe import DatabaseAway, HandlerReturned
+from tests.support.shop import Order
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
@@ -93,6 +94,48 @@ async def test_whatever_a_sync_handler_raises_is_its_failure(
     async with consuming(outbox) as running:
         await running.dead("billing")
         await running.done("billing")
+
+    assert database.dead_letters("billing")[0].attempts == 3
+
+
+STATEMENTS: dict[str, list[Executable]] = {
+    "a parameter of the wrong type": [select(Order).where(Order.id == "abc")],
+    "an unknown table": [text("SELECT FROM nowhere")],
+    "bad syntax": [text("SELEC")],
+    "a constraint": [text("INSERT INTO outbox_meta VALUES (true, 1, 1)")],
+    "a division by zero": [text("SELECT 1 / 0")],
+    "its own time limit": [text("SET LOCAL statement_timeout = 10"), text("SELECT pg_sleep(9)")],
+}
+
+
+@pytest.mark.parametrize("statements", STATEMENTS.values(), ids=STATEMENTS.keys())
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_statement_that_the_database_refuses_is_the_handler_s_failure(
+    statements: list[Executable],
+    is_async: bool,
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+) -> None:
+    listener = outbox.listener("billing", on="order.*", retry=QUICK)
+    if is_async:
+
+        @listener
+        async def charge(event: Event[Any], session: AsyncSession) -> None:
+            for statement in statements:
+                await session.execute(statement)
+    else:
+
+        @listener
+        def charge_in_thread(event: Event[Any], session: Session) -> None:
+            for statement in statements:
+                session.execute(statement)
+
+    producer.add(1)
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
 
     assert database.dead_letters("billing")[0].attempts == 3
 

@@ -302,4 +302,4 @@ class TestAddingEvents:
 
         assert len(database.rows("SELECT FROM outbox")) == 4
         [dead] = database.dead_letters("echo")
-        assert (dead.payload, dead.errors[0]["code"]) == ('{"n": 3}', "causation-too-deep")
+        assert (dead.payload, dead.errors[0]["code"]) == ({"n": 3}, "causation-too-deep")

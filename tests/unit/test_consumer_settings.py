@@ -1,0 +1,53 @@
+"""How a consumer behaves: refused when it is made, whatever is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sa_outbox.consumer import ConsumerSettings
+from sa_outbox.errors import ConfigError
+
+COUNTS = [each.name for each in fields(ConsumerSettings) if isinstance(each.default, int)]
+SPANS = [each.name for each in fields(ConsumerSettings) if each.name not in COUNTS]
+
+
+class TestDefaults:
+    def test_they_fit_together(self) -> None:
+        settings = ConsumerSettings()
+
+        assert settings.grace_period < timedelta(seconds=30), "what Kubernetes gives"
+        assert settings.poll_interval_without_notify < settings.poll_interval
+        assert settings.probe_timeout < settings.probe_interval
+
+    def test_they_can_not_be_changed_afterwards(self) -> None:
+        with pytest.raises(AttributeError):
+            ConsumerSettings().threads = 3  # type: ignore[misc]  # that is the point
+
+
+class TestBadSettings:
+    @pytest.mark.parametrize("name", SPANS)
+    @pytest.mark.parametrize(
+        "value",
+        [timedelta(0), timedelta(-1), timedelta(days=1, microseconds=1), 30, 1.5, "30s", None],
+        ids=str,
+    )
+    def test_a_span(self, name: str, value: Any) -> None:
+        with pytest.raises(ConfigError, match=f"^{name} must be a timedelta"):
+            ConsumerSettings(**{name: value})
+
+    @pytest.mark.parametrize("name", COUNTS)
+    @pytest.mark.parametrize("value", [0, -1, 1.0, True, "3", None], ids=repr)
+    def test_a_count(self, name: str, value: Any) -> None:
+        with pytest.raises(ConfigError, match=f"^{name} must be a positive whole number"):
+            ConsumerSettings(**{name: value})
+
+    @pytest.mark.parametrize("name", SPANS)
+    @pytest.mark.parametrize("value", [timedelta.resolution, timedelta(days=1)], ids=str)
+    def test_the_ends_are_allowed(self, name: str, value: timedelta) -> None:
+        given: dict[str, Any] = {name: value}
+
+        assert getattr(ConsumerSettings(**given), name) == value

@@ -1,0 +1,335 @@
+"""What is kept of an error: whatever it is, it can be stored, and it is never too much."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_outbox.errors import HandlerTimeout, Reject
+from sa_outbox.failure import MAX_CAUSES, MAX_MESSAGE, Failure, clean, describe
+
+WILD_TEXT = st.text(st.characters())
+"""With U+0000 and lone surrogates."""
+HARMLESS_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00:=@"))
+"""PostgreSQL can store it, and no secret is announced in it."""
+SECRET = "hunter2"
+LONGEST = 6 * MAX_MESSAGE + 50
+"""Every character escaped, and how many there were."""
+
+
+def is_storable(text: str) -> bool:
+    """In a text column, and in a jsonb."""
+    text.encode()  # no lone surrogate
+    return "\x00" not in text
+
+
+def check(failure: Failure) -> None:
+    """PostgreSQL takes it, and there is an end to it."""
+    document = failure.as_json()
+    texts = [failure.code, failure.error, failure.message, *failure.causes]
+    assert all(map(is_storable, texts))
+    assert json.loads(json.dumps(document)) == {
+        **document,
+        **({"causes": list(failure.causes)} if failure.causes else {}),
+    }
+    assert len(failure.message) <= LONGEST
+    assert len(json.dumps(document)) < 200_000
+
+
+def raised(error: BaseException, cause: BaseException) -> BaseException:
+    """As ``raise error from cause`` leaves it."""
+    error.__cause__ = cause
+    return error
+
+
+class TestDescription:
+    def test_it_has_the_class_the_code_and_the_text(self) -> None:
+        assert describe(ValueError("no such order"), attempt=3) == Failure(
+            attempt=3, code="ValueError", error="ValueError", message="no such order"
+        )
+
+    def test_an_error_with_a_code_is_known_by_it(self) -> None:
+        failure = describe(HandlerTimeout("late"), attempt=1)
+
+        assert failure.code == "handler-timeout"
+        assert failure.error == "sa_outbox.errors.HandlerTimeout"
+
+    @pytest.mark.parametrize("code", [404, None, "", b"x", ["a"]], ids=repr)
+    def test_a_code_that_is_no_text_is_not_taken(self, code: object) -> None:
+        error = ValueError()
+        error.code = code  # type: ignore[attr-defined]  # as SystemExit and HTTP errors have
+
+        assert describe(error, attempt=1).code == "ValueError"
+
+    def test_a_code_is_short_and_clean(self) -> None:
+        error = ValueError()
+        error.code = "a\x00" + "b" * 1_000_000  # type: ignore[attr-defined]  # as above
+
+        code = describe(error, attempt=1).code
+
+        assert code.startswith("a\\u0000b")
+        assert len(code) == 100
+
+    def test_a_code_that_raises_is_none(self) -> None:
+        class Odd(Exception):
+            @property
+            def code(self) -> NoReturn:
+                raise RuntimeError
+
+        assert describe(Odd(), attempt=1).code == "Odd"
+
+    @given(st.text() | WILD_TEXT, WILD_TEXT)
+    def test_it_can_be_stored_whatever_the_text_is(self, text: str, cause: str) -> None:
+        error = raised(ValueError(text), KeyError(cause))
+
+        check(describe(error, attempt=1))
+
+    @given(HARMLESS_TEXT)
+    def test_text_that_can_be_stored_is_kept_as_it_is(self, text: str) -> None:
+        assert clean(text) == text
+
+    def test_as_json_it_has_causes_only_if_there_are(self) -> None:
+        assert describe(ValueError("x"), attempt=1).as_json() == {
+            "attempt": 1,
+            "code": "ValueError",
+            "error": "ValueError",
+            "message": "x",
+        }
+
+
+class TestBadErrors:
+    def test_a_text_of_50_megabytes_is_cut_and_its_length_told(self) -> None:
+        failure = describe(ValueError("x" * 50_000_000), attempt=1)
+
+        check(failure)
+        assert failure.message == "x" * MAX_MESSAGE + " ... (50,000,000 characters)"
+
+    def test_50_megabytes_of_nul_are_bounded_too(self) -> None:
+        check(describe(ValueError("\x00" * 50_000_000), attempt=1))
+
+    def test_nul_and_lone_surrogates_are_spelled_out(self) -> None:
+        assert clean("a\x00b\ud800c\udfff") == "a\\u0000b\\ud800c\\udfff"
+
+    def test_bytes_that_are_no_utf8_can_be_stored(self) -> None:
+        check(describe(OSError(b"\xff\xfe".decode("utf-8", "surrogateescape")), attempt=1))
+
+    @pytest.mark.parametrize(
+        "broken", [RuntimeError("no"), RecursionError(), TypeError()], ids=repr
+    )
+    def test_a_text_that_raises_is_told_by_what_it_raised(self, broken: Exception) -> None:
+        class Odd(Exception):
+            def __str__(self) -> str:
+                raise broken
+
+        failure = describe(Odd(), attempt=1)
+
+        check(failure)
+        assert type(broken).__name__ in failure.message
+
+    def test_a_text_that_is_no_text_is_told_too(self) -> None:
+        class Odd(Exception):
+            def __str__(self) -> Any:
+                return 5  # noqa: PLE0307 - that is the point
+
+        assert "TypeError" in describe(Odd(), attempt=1).message
+
+    def test_a_class_name_can_be_stored_and_has_an_end(self) -> None:
+        class Odd(Exception):
+            pass
+
+        Odd.__qualname__ = "a\x00b\ud800" + "c" * 1_000_000
+        Odd.__name__ = "c" * 1_000_000
+
+        failure = describe(Odd(), attempt=1)
+
+        check(failure)
+        assert len(failure.error) < 10_000
+        assert len(failure.code) <= 100
+
+
+class TestCauses:
+    def test_they_are_kept_nearest_first(self) -> None:
+        error = raised(ValueError("a"), raised(KeyError("b"), OSError("c")))
+
+        assert describe(error, attempt=1).causes == ("KeyError: 'b'", "OSError: c")
+
+    def test_an_error_during_the_handling_of_another_has_it_as_its_cause(self) -> None:
+        error = ValueError("second")
+        error.__context__ = KeyError("first")
+
+        assert describe(error, attempt=1).causes == ("KeyError: 'first'",)
+
+    def test_what_was_said_not_to_matter_is_left_out(self) -> None:
+        """By ``raise ... from None``."""
+        error = ValueError("second")
+        error.__context__ = KeyError("first")
+        error.__cause__ = None
+
+        assert describe(error, attempt=1).causes == ()
+
+    def test_a_ring_of_causes_has_an_end(self) -> None:
+        one, other = ValueError("one"), KeyError("other")
+        one.__cause__, other.__cause__ = other, one
+
+        assert describe(one, attempt=1).causes == ("KeyError: 'other'",)
+
+    def test_an_error_that_caused_itself_has_no_causes(self) -> None:
+        error = ValueError()
+        error.__cause__ = error
+
+        assert describe(error, attempt=1).causes == ()
+
+    def test_only_the_nearest_are_kept_and_of_each_only_the_beginning(self) -> None:
+        error: BaseException = ValueError("x" * 10**6)
+        for _ in range(1_000):
+            error = raised(ValueError("x" * 10_000), error)
+
+        failure = describe(error, attempt=1)
+
+        check(failure)
+        assert len(failure.causes) == MAX_CAUSES
+        assert all(len(cause) <= 1_100 for cause in failure.causes)
+
+    def test_a_cause_without_a_text_is_told_like_an_error_without_one(self) -> None:
+        class Odd(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        assert "RuntimeError" in describe(raised(ValueError(), Odd()), attempt=1).causes[0]
+
+    def test_a_cause_that_counts_as_false_is_a_cause(self) -> None:
+        class NoErrors(Exception):
+            def __len__(self) -> int:
+                return 0
+
+        causes = describe(raised(ValueError(), NoErrors("none")), attempt=1).causes
+
+        assert len(causes) == 1
+
+    def test_a_cause_that_does_not_know_whether_it_is_true_is_one(self) -> None:
+        class Odd(Exception):
+            def __bool__(self) -> bool:
+                raise RuntimeError
+
+        assert len(describe(raised(ValueError(), Odd()), attempt=1).causes) == 1
+
+
+class TestSecrets:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            f"postgresql://shop:{SECRET}@db/shop",
+            f"can't connect to postgresql+asyncpg://shop:{SECRET}@db:5432/shop?ssl=1",
+            f"redis://:{SECRET}@cache",
+            f"HTTPS://{SECRET}@api.example.com/",
+            f"amqps://user:{SECRET}@host and postgres://user:{SECRET}@host",
+            f"password={SECRET}",
+            f"password = {SECRET}, user = shop",
+            f"PASSWORD: {SECRET}",
+            f"PGPASSWORD={SECRET} psql",
+            f"host=db password='{SECRET} and more {SECRET}' user=shop",
+            f"{{'password': '{SECRET}'}}",
+            f'{{"db_password": "{SECRET}"}}',
+            f"passwd:{SECRET}",
+            f"client_secret={SECRET}",
+            f"aws_secret_access_key = {SECRET}",
+            f"token: {SECRET}",
+            f"https://api/?access_token={SECRET}&page=2",
+            f"api_key={SECRET}",
+            f"X-Api-Key: {SECRET}",
+            f"apikey={SECRET};",
+            f"Authorization: Bearer {SECRET}",
+            f"authorization=Basic {SECRET}",
+            f"AUTHORIZATION : {SECRET}",
+        ],
+        ids=lambda text: text.replace(SECRET, "..."),
+    )
+    def test_it_is_taken_out(self, text: str) -> None:
+        kept = clean(f"it failed: {text} (tried twice)")
+
+        assert SECRET not in kept
+        assert "***" in kept
+        assert kept.startswith("it failed: ")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            f"{{'Authorization': 'Bearer {SECRET}'}}",
+            f'{{"Authorization": "Bearer {SECRET}"}}',
+            f"Authorization: Token {SECRET}",
+        ],
+        ids=lambda text: text.replace(SECRET, "..."),
+    )
+    def test_it_is_taken_out_of_headers_as_they_are_printed(self, text: str) -> None:
+        assert SECRET not in clean(f"it failed: {text}")
+
+    def test_it_is_taken_out_of_causes(self) -> None:
+        error = raised(ValueError(), ValueError(f"password={SECRET}"))
+
+        assert SECRET not in "".join(describe(error, attempt=1).causes)
+
+    def test_it_is_taken_out_of_a_long_text(self) -> None:
+        assert SECRET not in clean("x" * 7_990 + f" password={SECRET} " + "x" * 10**6)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "order 5 at 10:30 was not found",
+            "https://example.com/path?page=2",
+            "mail to someone@example.com",
+            "KeyError: 'order_id'",
+            "the token has expired",
+        ],
+    )
+    def test_what_is_no_secret_is_kept(self, text: str) -> None:
+        assert clean(text) == text
+
+
+class TestRedact:
+    def test_the_users_function_has_the_last_word(self) -> None:
+        failure = describe(
+            raised(ValueError("card 4111"), ValueError("card 4222")),
+            attempt=1,
+            redact=lambda text: text.replace("4111", "#").replace("4222", "#"),
+        )
+
+        assert failure.message == "card #"
+        assert failure.causes == ("ValueError: card #",)
+
+    def test_it_does_not_see_what_was_taken_out_before(self) -> None:
+        seen: list[str] = []
+
+        clean(f"password={SECRET}", lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]  # None, so the text
+
+        assert seen == ["password=***"]
+
+    def test_when_it_raises_nothing_of_the_text_is_kept(self) -> None:
+        def fails(text: str) -> str:
+            raise LookupError(text)
+
+        assert clean("the card is 4111", fails) == "(redact failed: LookupError)"
+
+    def test_it_is_not_asked_about_50_megabytes(self) -> None:
+        seen: list[int] = []
+
+        clean("x" * 50_000_000, lambda text: str(seen.append(len(text))))  # type: ignore[func-returns-value]  # None
+
+        assert seen[0] <= 2 * MAX_MESSAGE
+
+    @pytest.mark.parametrize("answer", [None, 5, "\x00\ud800", "x" * 10**6, b"x"], ids=ascii)
+    def test_whatever_it_returns_can_be_stored(self, answer: Any) -> None:
+        kept = clean("text", lambda text: answer)
+
+        assert is_storable(kept)
+        assert len(kept) <= LONGEST
+
+
+class TestSteering:
+    def test_a_reason_is_the_text(self) -> None:
+        failure = describe(Reject("unknown customer"), attempt=2)
+
+        assert (failure.code, failure.message) == ("reject", "unknown customer")

@@ -1,0 +1,176 @@
+"""What is final, against the truth: who can still make an id appear."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_outbox.consumer.horizon import NOTHING, Horizon, Look
+from tests.support.log_model import Log
+
+
+def truly_final(log: Log) -> int:
+    """Up to here no id can still appear: below the first that an open transaction has drawn."""
+    return min(log.may_appear, default=log.next_id) - 1
+
+
+class Watching:
+    """Writers and one horizon, by chance; beside it, all looks there ever were."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.log = Log()
+        self.horizon = Horizon()
+        self.ever: list[tuple[int, set[str]]] = []
+        self.expected = 0
+
+    def play(self, steps: int) -> None:
+        for _ in range(steps):
+            self.change_the_log()
+            if self.random.random() < 0.4:
+                self.look()
+
+    def change_the_log(self) -> None:
+        log, random = self.log, self.random
+        match random.randint(1, 6):
+            case 1 | 2 if len(log.open) < 8:
+                log.draw(log.begin())
+            case 3 if log.open:
+                log.draw(random.choice(list(log.open)))
+            case 4 if log.open:
+                log.commit(random.choice(list(log.open)))
+            case 5 if log.open:
+                log.roll_back(random.choice(list(log.open)))
+            case 6 if log.leaving:
+                log.release(random.choice(sorted(log.leaving)))
+
+    def look(self) -> None:
+        ceiling = self.log.ceiling
+        for _ in range(self.random.randint(0, 2)):
+            self.change_the_log()  # between the two questions
+        holders = self.log.holders
+        before = self.horizon.latest
+
+        look = self.horizon.look(ceiling, holders)
+
+        assert look.final <= truly_final(self.log), "called final, and may still appear"
+        assert look.final >= before.final
+        assert (look.number, look.ceiling) == (before.number + 1, ceiling)
+        assert look.writers == len(holders)
+        assert self.horizon.latest is look
+        self.ever.append((ceiling, holders))
+        # Every holder has a name of its own: of one that is not there any more, nothing comes.
+        ended = [top for top, writers in self.ever if not writers & holders]
+        self.expected = max([self.expected, *ended])
+        assert look.final == self.expected, "less than the looks tell"
+        assert len(self.horizon._pending) <= len(holders), "remembers too much"
+
+
+class TestAnyOrderOfEvents:
+    @given(st.integers(0))
+    def test_it_is_never_ahead_of_the_truth_nor_behind_what_the_looks_tell(self, seed: int) -> None:
+        Watching(seed).play(steps=100)
+
+    @given(st.integers(0))
+    def test_when_nobody_writes_everything_visible_is_final(self, seed: int) -> None:
+        watching = Watching(seed)
+        watching.play(steps=50)
+        log = watching.log
+        for writer in list(log.open):
+            log.commit(writer)
+        for writer in list(log.leaving):
+            log.release(writer)
+
+        look = watching.horizon.look(log.ceiling, log.holders)
+
+        assert look.final == log.ceiling
+        assert watching.horizon._pending == []
+
+
+class TestLooks:
+    def test_before_the_first_look_nothing_is_known(self) -> None:
+        assert Horizon().latest == NOTHING == Look(0, 0, 0, 0)
+
+    def test_without_writers_the_ceiling_is_final(self) -> None:
+        assert Horizon().look(7, set()) == Look(number=1, ceiling=7, final=7, writers=0)
+
+    def test_a_ceiling_is_final_when_the_last_of_its_writers_has_ended(self) -> None:
+        horizon = Horizon()
+
+        assert horizon.look(7, {"a", "b"}).final == 0
+        assert horizon.look(9, {"b", "c"}).final == 0
+        assert horizon.look(9, {"c"}).final == 7
+
+    def test_a_writer_that_stays_open_holds_back_only_what_was_visible_since_it_began(self) -> None:
+        horizon = Horizon()
+        horizon.look(5, set())
+        for ceiling in range(6, 20):
+            horizon.look(ceiling, {"old", f"w{ceiling}"})
+
+        assert horizon.latest.final == 5
+
+    def test_of_looks_that_wait_for_the_same_writers_the_highest_is_kept(self) -> None:
+        horizon = Horizon()
+        for ceiling in (5, 9, 7):
+            horizon.look(ceiling, {"old"})
+
+        assert len(horizon._pending) == 1
+        assert horizon.look(9, {"new"}).final == 9
+
+    def test_a_thousand_looks_at_one_open_transaction_are_one_memory(self) -> None:
+        horizon = Horizon()
+        for ceiling in range(1, 1000):
+            horizon.look(ceiling, {"old", f"w{ceiling}"})
+
+        assert len(horizon._pending) <= 2
+
+    def test_a_ceiling_that_comes_down_takes_nothing_back(self) -> None:
+        horizon = Horizon()
+        horizon.look(9, set())
+
+        assert horizon.look(7, set()).final == 9
+
+    def test_the_set_it_was_given_may_change_afterwards(self) -> None:
+        horizon = Horizon()
+        holders = {"a"}
+        horizon.look(3, holders)
+        holders.clear()
+
+        assert horizon.look(3, {"a"}).final == 0
+
+    def test_a_look_can_not_be_changed(self) -> None:
+        with pytest.raises(AttributeError):
+            NOTHING.final = 5  # type: ignore[misc]  # that is the point
+
+
+class TestForgetting:
+    def test_after_a_reconnect_nothing_is_final_and_the_numbers_go_on(self) -> None:
+        horizon = Horizon()
+        horizon.look(5, set())
+        horizon.look(9, {"a"})
+
+        horizon.forget()
+
+        assert horizon.latest == Look(number=2, ceiling=0, final=0, writers=0)
+        assert horizon.look(9, {"renamed"}) == Look(number=3, ceiling=9, final=0, writers=1)
+
+    def test_writers_of_before_are_not_taken_for_ended(self) -> None:
+        """A prepared transaction has another virtual id after the server restarted."""
+        horizon = Horizon()
+        horizon.look(9, {"3/17"})
+
+        horizon.forget()
+
+        assert horizon.look(9, {"-1/745"}).final == 0
+        assert horizon.look(9, set()).final == 9
+
+    def test_a_log_that_is_shorter_after_a_failover_is_believed(self) -> None:
+        horizon = Horizon()
+        horizon.look(100, set())
+
+        horizon.forget()
+
+        assert horizon.look(90, set()) == Look(number=2, ceiling=90, final=90, writers=0)

@@ -1,0 +1,215 @@
+"""From a row of the log to the event that a handler gets."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, TypedDict
+from uuid import UUID
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sa_outbox import Event
+from sa_outbox.codec import encode_plain
+from sa_outbox.consumer.item import Item, load_event
+from sa_outbox.errors import DecodeError
+from sa_outbox.event import Json
+from sa_outbox.event_types import event_type, upcaster
+
+EVENT_ID = UUID(int=9)
+
+
+def row(
+    payload: str = "{}",
+    headers: str = "{}",
+    *,
+    event_type: str = "test_item.unregistered",
+    run_at: float | None = None,
+    created_at: float = 0.0,
+) -> tuple[Any, ...]:
+    """As ``sql.reading`` selects it."""
+    columns = (7, EVENT_ID, event_type, "key", "tenant", payload, headers)
+    return (*columns, run_at, 5, created_at)
+
+
+@dataclasses.dataclass(frozen=True)
+class AsDataclass:
+    order_id: int
+    price: Decimal = Decimal(0)
+
+
+@attrs.frozen
+class AsAttrs:
+    order_id: int
+    price: Decimal = Decimal(0)
+
+
+class AsStruct(msgspec.Struct):
+    order_id: int
+    price: Decimal = Decimal(0)
+
+
+class AsPydantic(pydantic.BaseModel):
+    order_id: int
+    price: Decimal = Decimal(0)
+
+
+class AsTypedDict(TypedDict):
+    order_id: int
+
+
+@event_type("test_item.registered", version=2)
+@dataclasses.dataclass(frozen=True)
+class Registered:
+    order_id: int
+
+
+@upcaster("test_item.registered", since=1)
+def renamed(payload: dict[str, Json]) -> Json:
+    return {"order_id": payload["id"]}
+
+
+class TestItem:
+    def test_it_knows_its_row(self) -> None:
+        item = Item(row(), "key", attempts=2, state="parked")
+
+        assert (item.position, item.event_id, item.event_type) == (7, EVENT_ID, row()[2])
+        assert (item.key, item.lane) == ("key", "key")
+        assert (item.attempts, item.state, item.crashes, item.tries) == (2, "parked", 0, 0)
+        assert (item.fate, item.failure, item.single) == ("done", None, False)
+
+
+class TestEvent:
+    def test_everything_of_the_row_is_in_it(self) -> None:
+        event = load_event(
+            row('{"a": [1]}', '{"x": "y", "version": 3}', run_at=10.5, created_at=1e9), None
+        )
+
+        assert isinstance(event, Event)
+        assert (event.position, event.event_id, event.event_type) == (7, EVENT_ID, row()[2])
+        assert (event.key, event.tenant, event.priority) == ("key", "tenant", 5)
+        assert event.payload == {"a": [1]}
+        assert event.headers == {"x": "y", "version": 3}
+        assert event.run_at == datetime(1970, 1, 1, 0, 0, 10, 500_000, tzinfo=UTC)
+        assert event.created_at == datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+
+    @pytest.mark.parametrize("text", ["null", "5", '"x"', "[]", "true", "{}", "1.5"])
+    def test_a_payload_may_be_any_json(self, text: str) -> None:
+        assert encode_plain(load_event(row(text), None).payload) == text
+
+    def test_each_attempt_gets_an_event_of_its_own(self) -> None:
+        stored = row('{"lines": [{"sku": "a"}]}', '{"x": "y"}')
+
+        one, other = load_event(stored, None), load_event(stored, None)
+        one.payload["lines"][0]["sku"] = "changed"
+        one.payload["lines"].append("more")
+
+        assert other.payload == {"lines": [{"sku": "a"}]}
+        assert load_event(stored, None).payload == other.payload
+        assert one.headers is not other.headers
+
+    def test_each_attempt_gets_an_object_of_its_own(self) -> None:
+        stored = row('{"order_id": 1}')
+
+        one, other = load_event(stored, AsStruct), load_event(stored, AsStruct)
+        one.payload.order_id = 5
+
+        assert other.payload == AsStruct(1)
+
+
+class TestPayloadClass:
+    @pytest.mark.parametrize("cls", [AsDataclass, AsAttrs, AsStruct, AsPydantic])
+    def test_json_becomes_an_object_of_the_annotated_class(self, cls: Callable[..., Any]) -> None:
+        text = '{"order_id": 1, "price": "1.50"}'
+
+        payload = load_event(row(text), cls).payload  # type: ignore[arg-type]  # a class
+
+        assert payload == cls(order_id=1, price=Decimal("1.50"))
+
+    @pytest.mark.parametrize(
+        ("cls", "text", "expected"),
+        [
+            (int, "5", 5),
+            (float, "5", 5.0),
+            (str, '"x"', "x"),
+            (list, "[1]", [1]),
+            (datetime, '"2026-01-02T03:04:05Z"', datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+            (UUID, f'"{EVENT_ID}"', EVENT_ID),
+        ],
+    )
+    def test_it_may_be_a_plain_one(self, cls: type, text: str, expected: object) -> None:
+        assert load_event(row(text), cls).payload == expected
+
+    def test_a_registered_type_is_loaded_with_its_upcasters(self) -> None:
+        name = "test_item.registered"
+
+        old = load_event(row('{"id": 1}', event_type=name), Registered).payload
+        new = load_event(row('{"order_id": 2}', '{"version": 2}', event_type=name), None).payload
+
+        assert (old, new) == (Registered(1), Registered(2))
+
+    def test_of_a_typed_dict_it_stays_a_dict(self) -> None:
+        payload = load_event(row('{"order_id": 1}'), AsTypedDict).payload
+
+        assert payload == {"order_id": 1}
+
+    @pytest.mark.parametrize("cls", [AsDataclass, AsAttrs, AsStruct, AsPydantic, int, UUID])
+    @pytest.mark.parametrize("text", ['{"order": 1}', '{"order_id": "x"}', "null", "[]", '"x"'])
+    def test_what_does_not_fit_is_a_decode_error_without_the_payload(
+        self, cls: type, text: str
+    ) -> None:
+        with pytest.raises(DecodeError, match=cls.__qualname__) as caught:
+            load_event(row(text), cls)
+
+        assert "order_id" not in str(caught.value)
+
+    def test_an_object_of_another_type_than_annotated_does_not_fit(self) -> None:
+        stored = row('{"order_id": 1}', '{"version": 2}', event_type="test_item.registered")
+
+        with pytest.raises(DecodeError, match="does not fit AsDataclass"):
+            load_event(stored, AsDataclass)
+
+
+class TestUnreadableRows:
+    @pytest.mark.parametrize("text", ["", "{", "{'a': 1}", "NaN", "1e999999", "[" * 100_000])
+    def test_a_payload(self, text: str) -> None:
+        with pytest.raises(DecodeError):
+            load_event(row(text), None)
+
+    @pytest.mark.parametrize("text", ["", "[]", "null", '"x"', "5", "{"])
+    def test_headers(self, text: str) -> None:
+        with pytest.raises(DecodeError):
+            load_event(row("{}", text), None)
+
+    @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 1e12, -1e12, 1e300])
+    def test_a_time_that_python_can_not_tell(self, seconds: float) -> None:
+        with pytest.raises(DecodeError, match="beyond what Python can tell"):
+            load_event(row(run_at=seconds), None)
+        with pytest.raises(DecodeError, match="beyond what Python can tell"):
+            load_event(row(created_at=seconds), None)
+
+    def test_a_version_newer_than_this_process_knows(self) -> None:
+        stored = row('{"order_id": 1}', '{"version": 3}', event_type="test_item.registered")
+
+        with pytest.raises(DecodeError, match="version 3, this process knows 2"):
+            load_event(stored, None)
+
+    @given(st.text(), st.text(), st.floats() | st.none(), st.floats())
+    def test_no_other_error_than_that_one(
+        self, payload: str, headers: str, run_at: float | None, created_at: float
+    ) -> None:
+        stored = row(payload, headers, run_at=run_at, created_at=created_at)
+
+        try:
+            event = load_event(stored, AsDataclass)
+        except DecodeError:
+            return
+        assert isinstance(event.payload, AsDataclass)

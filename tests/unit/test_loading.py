@@ -1,0 +1,182 @@
+"""``module:attribute`` to an outbox, or an answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sa_outbox import Outbox
+from sa_outbox.errors import ConfigError
+from sa_outbox.loading import load_outbox
+
+GOOD = """
+from sa_outbox import Outbox
+
+class Shop:
+    def __init__(self):
+        self.outbox = Outbox(prefix="shop")
+
+outbox = Outbox()
+shop = Shop()
+maker = outbox.sessionmaker
+"""
+
+
+@pytest.fixture(autouse=True)
+def _only_its_own_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], None]:
+    def write_module(name: str, source: str) -> None:
+        path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+
+    return write_module
+
+
+Write = Callable[[str, str], None]
+
+
+def answer(target: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_outbox(target)
+    return str(raised.value)
+
+
+def test_the_module_is_found_in_the_current_folder(write: Write) -> None:
+    write("app_here", GOOD)
+
+    assert isinstance(load_outbox("app_here:outbox"), Outbox)
+
+
+def test_the_attribute_may_have_dots(write: Write) -> None:
+    write("app_here", GOOD)
+
+    assert load_outbox("app_here:shop.outbox").settings.names.prefix == "shop"
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("shop.app", "'shop.app' is not module:attribute, as in shop.app:outbox"),
+        ("", "'' is not module:attribute, as in shop.app:outbox"),
+        (":outbox", "':outbox' is not module:attribute, as in shop.app:outbox"),
+        ("shop.app:", "'shop.app:' is not module:attribute, as in shop.app:outbox"),
+        ("shop/app.py", "'shop/app.py' is not module:attribute, as in shop.app:outbox"),
+        ("shop/app.py:outbox", "'shop/app.py' is a file; as a module: shop.app:outbox"),
+    ],
+)
+def test_what_is_not_a_target_is_shown_one(target: str, told: str) -> None:
+    assert answer(target) == told
+
+
+def test_a_module_that_is_missing_is_named_with_the_near_one(write: Write, tmp_path: Path) -> None:
+    write("app_here", GOOD)
+
+    told = answer("app_hree:outbox")
+
+    expected = f"there is no module 'app_hree' in {tmp_path}, nor installed"
+    assert told == f"{expected}; did you mean 'app_here'?"
+
+
+def test_so_is_a_module_in_a_package(write: Write) -> None:
+    write("shop_package.__init__", "")
+    write("shop_package.app", GOOD)
+
+    told = answer("shop_package.appp:outbox")
+
+    assert told == "there is no module 'shop_package.appp' in shop_package; did you mean 'app'?"
+
+
+def test_a_package_that_is_missing_is_named_with_what_was_asked_for() -> None:
+    assert "there is no module 'nowhere' of 'nowhere.app' in " in answer("nowhere.app:outbox")
+
+
+def test_a_module_in_a_module_is_missing(write: Write) -> None:
+    write("app_here", GOOD)
+
+    assert answer("app_here.app:outbox").startswith("there is no module 'app_here.app' in app_here")
+
+
+def test_a_missing_attribute_is_answered_with_the_near_one(write: Write) -> None:
+    write("app_here", GOOD)
+
+    assert answer("app_here:outbx") == "app_here has no attribute 'outbx'; did you mean 'outbox'?"
+    assert (
+        answer("app_here:shop.outbx")
+        == "a Shop in app_here has no attribute 'outbx'; did you mean 'outbox'?"
+    )
+
+
+def test_if_none_is_near_with_the_outboxes_there_are(write: Write) -> None:
+    write("app_here", GOOD)
+
+    told = answer("app_here:xyz")
+
+    assert told == "app_here has no attribute 'xyz'; its outboxes: app_here:outbox"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "kind"),
+    [("Shop", "the class Shop"), ("maker", "a method"), ("shop", "a Shop"), ("__name__", "a str")],
+)
+def test_what_is_not_an_outbox_is_named(write: Write, attribute: str, kind: str) -> None:
+    write("app_here", GOOD)
+
+    told = answer(f"app_here:{attribute}")
+
+    expected = f"app_here:{attribute} is not an Outbox but {kind}; its outboxes: app_here:outbox"
+    assert told == expected
+
+
+class TestModulesThatCanNotBeImported:
+    def test_its_own_error_is_shown_with_its_place(self, write: Write, tmp_path: Path) -> None:
+        write("app_here", "import helper_here\n")
+        write("helper_here", "def divide():\n    return 1 / 0\n\ndivide()\n")
+
+        told = answer("app_here:outbox")
+
+        assert told.startswith("app_here can't be imported:\n")
+        assert told.endswith("ZeroDivisionError: division by zero")
+        assert f'File "{tmp_path}/helper_here.py", line 2, in divide' in told
+        assert "importlib" not in told
+
+    def test_another_module_that_it_misses_is_its_own_error(self, write: Write) -> None:
+        write("app_here", "import not_installed_here\n")
+
+        told = answer("app_here:outbox")
+
+        assert told.startswith("app_here can't be imported:\n")
+        assert told.endswith("ModuleNotFoundError: No module named 'not_installed_here'")
+
+    def test_a_syntax_error_is_shown_where_it_is(self, write: Write) -> None:
+        write("app_here", "x = (\n")
+
+        told = answer("app_here:outbox")
+
+        assert "app_here.py" in told
+        assert "SyntaxError" in told
+
+    def test_a_module_that_exits_is_no_exit(self, write: Write) -> None:
+        write("app_here", "import sys\nsys.exit(3)\n")
+
+        assert answer("app_here:outbox").endswith("SystemExit: 3")
+
+    def test_no_password_is_shown(self, write: Write) -> None:
+        write("app_here", "raise ValueError('postgresql://shop:hidden@db/shop')\n")
+
+        told = answer("app_here:outbox")
+
+        assert told.endswith("ValueError: postgresql://***@db/shop")
+        assert "hidden" not in told

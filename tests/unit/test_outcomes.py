@@ -1,0 +1,160 @@
+"""From what a handler raised to what is to be written, and what is told of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from sa_outbox import Reject, RetryPolicy
+from sa_outbox.consumer.item import Fate, Item
+from sa_outbox.consumer.outcomes import Outcomes
+from sa_outbox.listener import Listener, Order
+from sa_outbox.observe import (
+    AttemptFailed,
+    DeadLettered,
+    DeliverySettled,
+    Observation,
+    Observers,
+)
+
+
+async def handler(event: Any) -> None:
+    raise NotImplementedError
+
+
+class Bench:
+    def __init__(self, order: Order = "key", *, redact: Any = None, observed: bool = True) -> None:
+        self.told: list[Observation] = []
+        observers = Observers((self.told.append,) if observed else ())
+        shared: Any = SimpleNamespace(redact=redact, tell=observers.tell, observers=observers)
+        retry = RetryPolicy(attempts=3, jitter=False)
+        listener = Listener(name="l", handler=handler, on=("*",), order=order, retry=retry)
+        self.outcomes = Outcomes(shared, listener)
+
+
+def make_item(*, attempts: int = 0, state: str = "", fate: Fate = "done") -> Item:
+    item = Item((7, UUID(int=7), "t", "k"), "k", attempts=attempts, state=state)
+    item.fate = fate
+    return item
+
+
+class TestFates:
+    def test_one_that_returned_is_done(self) -> None:
+        bench = Bench()
+        item = make_item(attempts=1, fate="park")
+
+        bench.outcomes.decide(item, None)
+
+        assert (item.fate, item.attempts, item.failure) == ("done", 2, None)
+        assert bench.told == []
+
+    @pytest.mark.parametrize(
+        ("order", "state", "fate"),
+        [
+            ("key", "", "park"),
+            ("key", "parked", "park"),
+            ("key", "behind", "park"),
+            ("key", "scheduled", "schedule"),
+            ("total", "", "hold"),
+            ("total", "parked", "park"),
+            ("total", "scheduled", "schedule"),
+        ],
+    )
+    def test_one_that_failed_waits_where_it_came_from(
+        self, order: Order, state: str, fate: Fate
+    ) -> None:
+        item = make_item(state=state)
+
+        Bench(order).outcomes.decide(item, ValueError("no"))
+
+        assert (item.fate, item.attempts, item.delay) == (fate, 1, 1.0)
+        assert item.failure is not None
+        assert (item.failure.message, item.failure.attempt) == ("no", 1)
+
+    @pytest.mark.parametrize("order", ["key", "total"])
+    @pytest.mark.parametrize(
+        ("attempts", "error", "reason"),
+        [(2, ValueError(), "attempts"), (0, Reject("no"), "rejected")],
+        ids=["the last attempt", "rejected"],
+    )
+    def test_one_that_is_given_up_is_dead(
+        self, order: Order, attempts: int, error: Exception, reason: str
+    ) -> None:
+        bench = Bench(order)
+        item = make_item(attempts=attempts)
+
+        bench.outcomes.decide(item, error)
+
+        assert (item.fate, item.reason) == ("dead", reason)
+
+    def test_one_that_took_the_process_with_it_is_dead(self) -> None:
+        item = make_item(attempts=1)
+
+        Bench().outcomes.convict(item, 3)
+
+        assert (item.fate, item.reason, item.crashes) == ("dead", "crashes", 3)
+        assert item.failure is not None
+        assert "died 3 times" in item.failure.message
+
+    def test_the_users_function_takes_out_what_must_not_be_kept(self) -> None:
+        item = make_item()
+
+        Bench(redact=lambda text: "gone").outcomes.decide(item, ValueError("card 4111"))
+
+        assert item.failure is not None
+        assert item.failure.message == "gone"
+
+
+class TestTelling:
+    def test_a_failure_is_told_at_once_with_the_time_of_the_next_attempt(self) -> None:
+        bench = Bench()
+        item = make_item()
+
+        bench.outcomes.decide(item, ValueError("no"))
+
+        assert item.failure is not None
+        assert bench.told == [AttemptFailed("l", UUID(int=7), "t", 7, 1, item.failure, 1.0)]
+
+    def test_after_the_last_there_is_no_next(self) -> None:
+        bench = Bench()
+
+        bench.outcomes.decide(make_item(), Reject("no"))
+
+        assert isinstance(bench.told[0], AttemptFailed)
+        assert bench.told[0].retry_in is None
+
+    @pytest.mark.parametrize(
+        ("fate", "outcome"),
+        [("done", "done"), ("park", "retry"), ("hold", "retry"), ("dead", "dead")],
+    )
+    def test_what_is_committed_is_told(self, fate: Fate, outcome: Any) -> None:
+        bench = Bench()
+
+        bench.outcomes.tell([make_item(attempts=1, fate=fate)])
+
+        assert bench.told[0] == DeliverySettled("l", UUID(int=7), "t", 7, 1, outcome, 0.0)
+        dead = [DeadLettered("l", UUID(int=7), "t", 7, 1, "attempts")]
+        assert bench.told[1:] == (dead if fate == "dead" else [])
+
+    def test_what_was_not_attempted_yet_is_not(self) -> None:
+        bench = Bench()
+
+        bench.outcomes.tell([make_item(fate="behind"), make_item(fate="schedule")])
+
+        assert bench.told == []
+
+    def test_a_scheduled_one_that_failed_is(self) -> None:
+        bench = Bench()
+        item = make_item(state="scheduled")
+        bench.outcomes.decide(item, ValueError())
+        bench.told.clear()
+
+        bench.outcomes.tell([item])
+
+        assert [type(each) for each in bench.told] == [DeliverySettled]
+
+    def test_without_observers_nothing_is_made(self) -> None:
+        Bench(observed=False).outcomes.tell([make_item()])
