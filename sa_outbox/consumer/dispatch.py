@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -185,9 +186,13 @@ class Dispatch:
             if not self._deadline.leave(raised if cancelled else None) and cancelled:
                 raise raised
             return self._too_long()
-        task = asyncio.current_task()
-        if cancelled and task is not None and task.cancelling():
-            raise raised
+        if cancelled:
+            if anyio.current_effective_deadline() == -inf:
+                raise raised
+            # Nobody but the handler wanted it: some cancel their own task.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
         return raised
 
     def _too_long(self) -> HandlerTimeout:

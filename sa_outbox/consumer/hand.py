@@ -99,7 +99,7 @@ class Hand:
         else:
             try:
                 argument = self._dispatch.load(items[0])
-            except Exception as unreadable:  # noqa: BLE001 - an upcaster is the user's code too
+            except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
                 self._settle_one(items[0], unreadable)
                 return
         try:
@@ -144,7 +144,7 @@ class Hand:
         good: list[Item] = []
         events: list[Event[Any]] = []
         behind: dict[object, list[Item]] = {}
-        failed: list[tuple[Item, Exception]] = []
+        failed: list[tuple[Item, BaseException]] = []
         for item in items:
             if item.lane in behind:
                 behind[item.lane].append(item)
@@ -152,7 +152,7 @@ class Hand:
             try:
                 events.append(self._dispatch.load(item))
                 good.append(item)
-            except Exception as unreadable:  # noqa: BLE001 - as above
+            except BaseException as unreadable:  # noqa: BLE001 - as above
                 behind[item.lane] = []
                 failed.append((item, unreadable))
         lanes = {item.lane for item in good}

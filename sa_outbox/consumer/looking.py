@@ -19,7 +19,7 @@ HELD_AFTER = 10.0
 
 
 class Looker:
-    """Asks the two questions, in their order, each its own statement, on one connection.
+    """Asks for the ceiling, then for the holders, on one connection.
 
     Another connection than before means that the server may be another one: the memory of writers
     starts afresh.
@@ -46,12 +46,11 @@ class Looker:
                 if connection.driver is not self._driver:
                     self._horizon.forget()
                     self._driver = connection.driver
-                ceiling: int = await connection.value(self._statements.ceiling)
-                holders = await connection.rows(self._statements.holders)
+                ((ceiling, holders),) = await connection.rows(self._statements.look)
         except BaseException:
             self._driver = None
             raise
-        look = self._horizon.look(ceiling, {row[0] for row in holders})
+        look = self._horizon.look(ceiling, frozenset(holders))
         self._observers.tell(Looked(look.ceiling, look.final, look.writers))
         await self._name_holders(look)
         return look

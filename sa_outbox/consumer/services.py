@@ -177,7 +177,8 @@ class Services:
     async def _claim(self, tasks: TaskGroup) -> None:
         if not self.tenures.stopping:
             # Shielded: one that is claimed and not worked for would be nobody's until it expires.
-            with anyio.CancelScope(shield=True):
+            limit = self.shared.settings.probe_timeout.total_seconds()
+            with anyio.fail_after(limit, shield=True):
                 for lease in await self.leasing.claim():
                     tasks.start_soon(self.tenures.work, lease)
 

@@ -19,6 +19,7 @@ class Statements:
     def __init__(self, tables: Tables, channel: str) -> None:
         self.ceiling = Query(horizon.ceiling(tables))
         self.holders = Query(horizon.holders(tables))
+        self.look = Query(horizon.look(tables))
         self.holders_named = Query(horizon.holders_named(tables))
         self.holes = Query(horizon.holes(tables))
         self.first_since = Query(horizon.first_since(tables))

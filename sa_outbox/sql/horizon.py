@@ -1,7 +1,7 @@
 """Statements of the grace period: what is visible, who may still add below it.
 
-Each is a statement of its own, in this order: ceiling, holders, then the read. Joined or swapped,
-events are lost (docs/guarantees.md).
+In this order: ceiling, holders, then the read. Swapped, or with the read in the same statement as
+the holders, events are lost (docs/guarantees.md).
 """
 
 from __future__ import annotations
@@ -37,6 +37,18 @@ def holders(tables: Tables) -> TextClause:
                           WHERE datname = current_database())
           AND mode = 'RowExclusiveLock' AND granted
         """
+    )
+
+
+def look(tables: Tables) -> TextClause:
+    """Both, in this order: one row with ceiling and holders (an array).
+
+    One statement is in the right order by itself: the ceiling is that of its snapshot, taken when
+    it begins, and the locks are looked at while it runs. The read must be another one, whose
+    snapshot is younger than that.
+    """
+    return text(
+        f"SELECT ({ceiling(tables).text}) AS ceiling, ARRAY({holders(tables).text}) AS holders"
     )
 
 

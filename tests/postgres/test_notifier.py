@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]  # has no types
+import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import URL, Engine, create_engine, event, select

@@ -26,14 +26,19 @@ FILL = (
         f" FOR VALUES FROM ({number * 10_000}) TO ({(number + 1) * 10_000})"
         for number in range(7)
     ),
-    "INSERT INTO outbox (event_id, event_type, key, payload)"
-    " SELECT gen_random_uuid(), 'order.' || n % 50, 'k' || n % 1000, '{}'"
-    f" FROM generate_series(1, {ROWS}) n",
+    (
+        "INSERT INTO outbox (event_id, event_type, key, payload)"
+        " SELECT gen_random_uuid(), 'order.' || n % 50, 'k' || n % 1000, '{}'"
+        f" FROM generate_series(1, {ROWS}) n"
+    ),
     "INSERT INTO outbox_listeners (name) SELECT 'l' || n FROM generate_series(1, 2000) n",
-    "INSERT INTO outbox_deliveries (listener, position, event_id, event_type, key, state, due_at)"
-    " SELECT 'l' || n % 20, n, gen_random_uuid(), 'order.x', 'k' || n % 500,"
-    " CASE WHEN n % 10 = 0 THEN 'parked' ELSE 'behind' END,"
-    " now() + make_interval(secs => n - 100) FROM generate_series(1, 20000) n",
+    (
+        "INSERT INTO outbox_deliveries"
+        " (listener, position, event_id, event_type, key, state, due_at)"
+        " SELECT 'l' || n % 20, n, gen_random_uuid(), 'order.x', 'k' || n % 500,"
+        " CASE WHEN n % 10 = 0 THEN 'parked' ELSE 'behind' END,"
+        " now() + make_interval(secs => n - 100) FROM generate_series(1, 20000) n"
+    ),
     "ANALYZE",
 )
 

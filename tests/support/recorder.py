@@ -43,11 +43,12 @@ class Recorder:
             while len(found := self.of(kind, **fields)) < times:
                 await self._told.wait()
             return found
-        wanted = ", ".join([kind.__name__, *(f"{name}={value!r}" for name, value in fields.items())])
-        came = "\n".join(f"  {each}" for each in self.observations[-30:])
-        raise AssertionError(
-            f"{len(self.of(kind, **fields))} of {times} {wanted} within {within} s; the last:\n{came}"
+        wanted = ", ".join(
+            [kind.__name__, *(f"{name}={value!r}" for name, value in fields.items())]
         )
+        came = "\n".join(f"  {each}" for each in self.observations[-30:])
+        count = len(self.of(kind, **fields))
+        raise AssertionError(f"{count} of {times} {wanted} within {within} s; the last:\n{came}")
 
     def forget(self) -> None:
         """Wait only for what comes from now on."""

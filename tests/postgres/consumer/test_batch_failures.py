@@ -46,7 +46,7 @@ async def test_the_others_are_done_once_and_the_one_is_a_dead_letter(
 
     assert database.effects("billing") == [n for n in range(60) if n != 37]
     [dead] = database.dead_letters("billing")
-    assert (dead.payload, dead.attempts, len(dead.errors)) == ({"n": 37}, 3, 3)
+    assert (dead.payload, dead.attempts, len(dead.errors)) == ('{"n": 37}', 3, 3)
 
 
 @ORDERS

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
+from sa_outbox.errors import SchemaError
 from tests.support import comes_true
 
 from .conftest import LATER, QUICK, Consuming, Database, Producer, make_consumer
@@ -247,7 +248,6 @@ async def test_drain_raises_what_the_consumer_raises(
     outbox: Outbox, producer: Producer, database: Database, async_engine: AsyncEngine
 ) -> None:
     """Not a group of errors: nobody expects that of a function that looks like one call."""
-    from sa_outbox.errors import SchemaError  # noqa: PLC0415
 
     @outbox.listener("billing", on="order.*")
     async def charge(event: Event[Any]) -> None: ...

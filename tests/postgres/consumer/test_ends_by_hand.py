@@ -74,7 +74,7 @@ async def test_an_engine_of_another_isolation_does_not_hinder_the_cursor(
     await engine.dispose()
 
     assert database.effects("billing") == list(range(20))
-    assert recorder.of(AttemptFailed) + recorder.of(LeaseDropped) == []  # type: ignore[operator]  # both are empty
+    assert recorder.of(AttemptFailed) + recorder.of(LeaseDropped) == []
 
 
 async def test_a_system_exit_of_a_batch_is_blamed_on_the_event_that_raises_it_alone(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from sa_outbox import Event, Outbox
+from sa_outbox import Event, Outbox, RetryPolicy
 from sa_outbox.settings import Notify
 
 from .conftest import QUICK, Consuming, Database, Producer
@@ -26,9 +27,11 @@ def looped() -> Exception:
 
 
 def oddly_named() -> Exception:
-    odd = type("Odd", (Exception,), {})
-    odd.__qualname__ = "Odd\x00\ud800"
-    return odd("named")
+    class Odd(Exception):
+        pass
+
+    Odd.__qualname__ = "Odd\x00\ud800"
+    return Odd("named")
 
 
 TEXTS = {
@@ -95,15 +98,9 @@ async def test_the_program_takes_out_what_only_it_knows(
 async def test_the_errors_of_a_very_patient_listener_are_bounded(
     outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
 ) -> None:
-    from datetime import timedelta  # noqa: PLC0415
-
-    from sa_outbox import RetryPolicy  # noqa: PLC0415
-
     attempts: list[int] = []
 
-    @outbox.listener(
-        "billing", on="order.*", retry=RetryPolicy(attempts=55, base=timedelta(0))
-    )
+    @outbox.listener("billing", on="order.*", retry=RetryPolicy(attempts=55, base=timedelta(0)))
     async def charge(event: Event[Any]) -> None:
         attempts.append(1)
         raise ValueError(f"error {len(attempts)}")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
-from sqlalchemy import URL, Executable, select, text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy import Executable, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from sa_outbox import Event, Outbox, RetryPolicy
-from sa_outbox.observe import DatabaseAway, HandlerReturned
+from sa_outbox import Event, Outbox
+from sa_outbox.observe import HandlerReturned
 from tests.support.shop import Order
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
@@ -159,6 +158,28 @@ async def test_a_handler_that_cancels_itself_has_failed(
     assert database.dead_letters("billing")[0].errors[0]["code"] == "CancelledError"
 
 
+async def test_a_handler_that_cancels_its_own_task_has_failed(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    @outbox.listener("billing", on="order.*", retry=QUICK)
+    async def charge(event: Event[Any], session: AsyncSession) -> None:
+        if event.payload["n"] == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await anyio.sleep_forever()
+        async with asyncio.timeout(5):
+            await session.execute(text("SELECT 1"))
+
+    producer.add(1, 2, key="a")
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+        await running.done("billing")
+
+    assert database.dead_letters("billing")[0].attempts == 3
+
+
 async def test_a_handler_s_own_cancel_scope_works(
     outbox: Outbox, producer: Producer, consuming: Consuming
 ) -> None:
@@ -224,78 +245,3 @@ async def test_what_an_un_awaited_coroutine_left_in_the_session_is_not_committed
         await running.dead("billing")
 
     assert database.effects("billing") == []
-
-
-async def test_a_handler_that_takes_every_connection_stops_no_other_cursor(
-    migrated_url: URL, outbox: Outbox, producer: Producer, consuming: Consuming
-) -> None:
-    small = create_async_engine(
-        migrated_url.set(drivername="postgresql+asyncpg"),
-        pool_size=1,
-        max_overflow=0,
-        pool_timeout=0.1,
-    )
-    enough = anyio.Event()
-
-    @outbox.listener("greedy", on="order.*", order="total")
-    async def take(event: Event[Any]) -> None:
-        async with small.connect():
-            await enough.wait()
-
-    @outbox.listener("billing", on="order.*", order="total")
-    async def charge(event: Event[Any]) -> None: ...
-
-    # The assumptions are verified meanwhile, on that engine: it has to wait as well.
-    async with consuming(
-        outbox, engine=small, verify_interval=timedelta(milliseconds=50)
-    ) as running:
-        for n in range(10):
-            producer.add(n)
-            await running.done("billing", n + 1)
-        with anyio.move_on_after(0.5):
-            await running.stopped.wait()
-        assert not running.stopped.is_set()
-        enough.set()
-        await running.done("greedy", 10)
-    await small.dispose()
-
-
-async def test_a_handler_that_waits_for_a_connection_of_the_pool_is_not_to_blame(
-    migrated_url: URL, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
-) -> None:
-    small = create_async_engine(
-        migrated_url.set(drivername="postgresql+asyncpg"),
-        pool_size=1,
-        max_overflow=0,
-        pool_timeout=0.05,
-    )
-
-    @outbox.listener("billing", on="order.*", retry=ONCE)
-    async def charge(event: Event[Any], session: AsyncSession) -> None: ...
-
-    async with consuming(outbox, engine=small) as running:
-        async with small.connect():
-            producer.add(1)
-            await running.recorder.seen(DatabaseAway, where="handler of billing")
-        await running.done("billing")
-    await small.dispose()
-
-    assert database.dead_letters("billing") == []
-
-
-async def test_a_handler_that_uses_the_consumer_s_engine_beside_its_session_works(
-    async_engine: AsyncEngine, outbox: Outbox, producer: Producer, consuming: Consuming
-) -> None:
-    got: list[int] = []
-
-    @outbox.listener("billing", on="order.*", retry=RetryPolicy(attempts=1))
-    async def charge(event: Event[Any], session: AsyncSession) -> None:
-        async with async_engine.connect() as connection:
-            got.append((await connection.execute(text("SELECT 1"))).scalar_one())
-
-    producer.add(1)
-
-    async with consuming(outbox) as running:
-        await running.done("billing")
-
-    assert got == [1]

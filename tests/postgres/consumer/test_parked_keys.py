@@ -169,7 +169,9 @@ async def test_several_keys_fail_and_recover_beside_each_other(
 
     for key in range(5):
         assert handler.done[f"key {key}"] == [n for n in range(key, 60, 5) if n % 7]
-    assert sorted(each.position for each in database.dead_letters("billing")) == list(range(1, 61, 7))
+    assert sorted(each.position for each in database.dead_letters("billing")) == list(
+        range(1, 61, 7)
+    )
     assert database.deliveries("billing") == []
 
 

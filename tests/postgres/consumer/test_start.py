@@ -26,9 +26,7 @@ def listen(outbox: Outbox, start: Start) -> list[int]:
     return got
 
 
-async def test_from_the_beginning(
-    outbox: Outbox, producer: Producer, consuming: Consuming
-) -> None:
+async def test_from_the_beginning(outbox: Outbox, producer: Producer, consuming: Consuming) -> None:
     got = listen(outbox, "beginning")
     producer.add(1, 2)
 

@@ -57,7 +57,7 @@ async def commit_inside(session: AsyncSession) -> None:
 
 
 async def leave_a_savepoint_open(session: AsyncSession) -> None:
-    await session.begin_nested()
+    _ = await session.begin_nested()
 
 
 async def commit_the_transaction(session: AsyncSession) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from sa_outbox import Event, Outbox
+from sa_outbox import Event, Outbox, event_type, upcaster
 from tests.support.shop import OrderPlaced
 
 from .conftest import ONCE, Consuming, Database, Producer
@@ -17,16 +18,18 @@ pytestmark = pytest.mark.anyio
 NESTED = "(repeat('[', 3000) || repeat(']', 3000))::jsonb"
 ROWS = {
     "nested 3000 deep": {"payload": NESTED},
-    "an integer of 100,000 digits": {"payload": "('{\"n\": 1' || repeat('0', 99999) || '}')::jsonb"},
+    "an integer of 100,000 digits": {
+        "payload": "('{\"n\": 1' || repeat('0', 99999) || '}')::jsonb"
+    },
     "headers that are a list": {"headers": "'[]'"},
     "headers that are null": {"headers": "'null'"},
     "headers nested 3000 deep": {"headers": NESTED},
     "a newer version": {
         "event_type": "'shop.order_placed'",
-        "payload": '\'{"order_id": 1}\'',
+        "payload": "'{\"order_id\": 1}'",
         "headers": "'{\"version\": 2}'",
     },
-    "another shape": {"event_type": "'shop.order_placed'", "payload": "'{\"order_id\": \"x\"}'"},
+    "another shape": {"event_type": "'shop.order_placed'", "payload": '\'{"order_id": "x"}\''},
     "no shape at all": {"event_type": "'shop.order_placed'", "payload": "'[]'"},
     "written before time": {"created_at": "'-infinity'"},
     "to be run before time": {"run_at": "'-infinity'"},
@@ -96,6 +99,35 @@ async def test_a_payload_that_does_not_fit_the_handler_s_annotation_fails_the_ev
 
     [dead] = database.dead_letters("billing")
     assert dead.errors[0]["code"] == "decode"
+
+
+class Rare(BaseException):
+    """Not an Exception."""
+
+
+@event_type("order.upcast", version=2)
+@dataclass(frozen=True)
+class Upcast:
+    n: int
+
+
+@upcaster("order.upcast", since=1)
+def refuse(payload: Any) -> Any:
+    raise Rare
+
+
+async def test_an_upcaster_may_raise_anything(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    @outbox.listener("billing", on="order.*", retry=ONCE)
+    async def charge(event: Event[Any]) -> None: ...
+
+    database.write_raw(event_type="'order.upcast'", payload="'{\"n\": 1}'")
+    producer.add(2)
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+        await running.done("billing")
 
 
 async def test_an_unreadable_event_of_another_type_is_passed_by(

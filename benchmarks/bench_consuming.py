@@ -1,0 +1,266 @@
+"""What does delivering cost, against a cursor that a careful person writes by hand?
+
+Three questions, each answered side by side in one run:
+
+- A backlog and a handler that does nothing, against an asyncpg cursor: the same columns read in
+  batches of 500, the same decoding, the same ``Event`` for the handler, one UPDATE of a cursor row
+  per batch. That cursor loses events when commits overtake each other, has no lease, no time limit
+  and no retry; it is what there is to lose. Goal: at least 0.6 of its speed.
+- A handler with a session, one transaction per event, against the same by hand: ``AsyncSession``,
+  the handler's INSERT, an UPDATE of a cursor row, COMMIT. And a batch of 100 in one transaction.
+- From the return of a commit to the start of the handler, in two processes, on an idle system, one
+  event at a time. Goal: a median below 2 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+from sqlalchemy import insert, text
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
+
+from sa_outbox import Event, Outbox
+from sa_outbox.codec import decode
+from sa_outbox.consumer import Consumer
+from sa_outbox.schema import migrate
+
+from .shop import PAYLOAD, Base, Order
+
+if TYPE_CHECKING:
+    from sa_outbox.embedded import EmbeddedPostgres
+
+BACKLOG, IN_SESSIONS, ROUNDS = 50_000, 400, 7
+LATENCIES = 300
+BATCH = 500
+READ = """
+    SELECT id, event_id, event_type, key, tenant, payload::text, headers::text,
+           extract(epoch FROM run_at)::float8, priority, extract(epoch FROM created_at)::float8
+    FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
+"""
+WRITE = """
+    INSERT INTO outbox (event_id, event_type, key, payload)
+    SELECT gen_random_uuid(), 'order.placed', 'customer-' || n % 1000, CAST(:payload AS jsonb)
+    FROM generate_series(1, :events) n
+"""
+
+Contestant = Callable[[], Awaitable[float]]
+
+
+async def handler(event: Event[Any]) -> None:
+    pass
+
+
+async def cursor_by_hand(dsn: str, upper: int) -> float:
+    """Seconds for the whole log."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE by_hand SET position = 0")
+    began = time.perf_counter()
+    position = 0
+    while position < upper:
+        for row in await connection.fetch(READ, position, BATCH):
+            headers = decode(row[6])
+            event = Event(
+                row[2],
+                decode(row[5]),
+                event_id=row[1],
+                key=row[3],
+                tenant=row[4],
+                headers=headers,
+                run_at=None if row[7] is None else datetime.fromtimestamp(row[7], UTC),
+                priority=row[8],
+                position=row[0],
+                created_at=datetime.fromtimestamp(row[9], UTC),
+            )
+            await handler(event)
+            position = row[0]
+        await connection.execute("UPDATE by_hand SET position = $1", position)
+    taken = time.perf_counter() - began
+    await connection.close()
+    return taken
+
+
+async def drained(outbox: Outbox, engine: AsyncEngine, listener: str) -> float:
+    """Seconds from the first read to the last settled event, for one listener from the beginning.
+
+    Not the start of the consumer: a cursor by hand has none.
+    """
+    async with engine.begin() as connection:
+        await connection.execute(text("DELETE FROM outbox_listeners"))
+    began = 0.0
+
+    def observe(observation: object) -> None:
+        nonlocal began
+        if not began and type(observation).__name__ == "LeaseClaimed":
+            began = time.perf_counter()
+
+    consumer = Consumer(outbox, engine, listeners=[listener], observers=[observe])
+    ended = 0.0
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(consumer.run())
+        await asyncio.sleep(0)
+        while not began:
+            await asyncio.sleep(0.001)
+        consumer.observers.remove(observe)
+        await consumer.drain()
+        ended = time.perf_counter()
+        consumer.stop()
+        await running
+    return ended - began
+
+
+async def take_turns(contestants: dict[str, Contestant], rounds: int) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    names = list(contestants)
+    for number in range(rounds + 1):  # the first fills the caches
+        random.shuffle(names)
+        for name in names:
+            gc.collect()
+            taken = await contestants[name]()
+            if number:
+                times[name].append(taken)
+    return times
+
+
+def report(title: str, times: dict[str, list[float]], events: int) -> dict[str, float]:
+    """Events per second, and the speed as a part of the first contestant's."""
+    print(f"\n{title}")
+    first = next(iter(times.values()))
+    ratios = {}
+    for name, taken in times.items():
+        ratios[name] = statistics.median(its / mine for mine, its in zip(taken, first, strict=True))
+        rate = events / statistics.median(taken)
+        print(f"  {name:<40} {rate:11,.0f} events/s {ratios[name]:8.3f}")
+    return ratios
+
+
+async def backlog(server: EmbeddedPostgres, engine: AsyncEngine, rounds: int) -> None:
+    outbox = Outbox()
+    declared: dict[str, dict[str, Any]] = {
+        "key": {},
+        "total": {"order": "total"},
+        "key_8": {"concurrency": 8},
+    }
+    for name, options in declared.items():
+        outbox.listener(name, on="order.placed", **options)(handler)
+    dsn = server.url()
+    contestants: dict[str, Contestant] = {
+        "asyncpg cursor by hand": lambda: cursor_by_hand(dsn, BACKLOG),
+        'listener, order="key"': lambda: drained(outbox, engine, "key"),
+        'listener, order="total"': lambda: drained(outbox, engine, "total"),
+        'listener, order="key", concurrency=8': lambda: drained(outbox, engine, "key_8"),
+    }
+    await fill(engine, BACKLOG)
+    title = f"a backlog of {BACKLOG:,} events, a handler that does nothing"
+    report(title, await take_turns(contestants, rounds), BACKLOG)
+
+
+async def sessions(engine: AsyncEngine, rounds: int) -> None:
+    outbox = Outbox()
+    plain = async_sessionmaker(engine, expire_on_commit=False)
+    move = text("UPDATE by_hand SET position = :new WHERE position = :old")
+
+    async def effect(session: AsyncSession) -> None:
+        await session.execute(insert(Order).values(customer="c"))
+
+    @outbox.listener("each", on="order.placed", order="total")
+    async def each(_event: Event[Any], session: AsyncSession) -> None:
+        await effect(session)
+
+    @outbox.listener("batch", on="order.placed", order="total", batch_size=100)
+    async def batch(events: Sequence[Event[Any]], session: AsyncSession) -> None:
+        for _ in events:
+            await effect(session)
+
+    async def by_hand(size: int) -> float:
+        async with engine.begin() as connection:
+            await connection.execute(text("UPDATE by_hand SET position = 0"))
+        began = time.perf_counter()
+        for position in range(0, IN_SESSIONS, size):
+            async with plain.begin() as session:
+                for _ in range(size):
+                    await effect(session)
+                await session.execute(move, {"old": position, "new": position + size})
+        return time.perf_counter() - began
+
+    await fill(engine, IN_SESSIONS)
+    for title, size, name in (
+        ("a transaction for each event", 1, "each"),
+        ("a transaction for 100 events", 100, "batch"),
+    ):
+        contestants: dict[str, Contestant] = {
+            "AsyncSession by hand": lambda size=size: by_hand(size),  # type: ignore[misc]  # bound here
+            "listener with a session": lambda name=name: drained(outbox, engine, name),  # type: ignore[misc]  # bound here
+        }
+        report(title, await take_turns(contestants, rounds), IN_SESSIONS)
+
+
+async def fill(engine: AsyncEngine, events: int) -> None:
+    payload = json.dumps(PAYLOAD)
+    async with engine.begin() as connection:
+        await connection.execute(text("TRUNCATE outbox RESTART IDENTITY"))
+        await connection.execute(text(WRITE), {"payload": payload, "events": events})
+    async with engine.connect() as connection:
+        bare = await connection.execution_options(isolation_level="AUTOCOMMIT")
+        await bare.execute(text("VACUUM ANALYZE outbox"))
+
+
+async def latency(server: EmbeddedPostgres, engine: AsyncEngine) -> None:
+    """The producer is another process; both read one clock, which counts for the whole system."""
+    outbox = Outbox()
+    taken: list[float] = []
+
+    @outbox.listener("latency", on="order.paid", start="now")
+    async def note(_event: Event[Any]) -> None:
+        taken.append(time.monotonic())
+
+    async with engine.begin() as connection:
+        await connection.execute(text("DELETE FROM outbox_listeners"))
+    consumer = Consumer(outbox, engine)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(consumer.run())
+        await asyncio.sleep(1)
+        producer = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "benchmarks.producer",
+            server.url("asyncpg"),
+            str(LATENCIES),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await producer.communicate()
+        while len(taken) < LATENCIES:
+            await asyncio.sleep(0.05)
+        consumer.stop()
+    committed = json.loads(said)
+    waits = [1000 * (seen - done) for seen, done in zip(taken, committed, strict=True)]
+    cuts = statistics.quantiles(waits, n=100)
+    print(f"\nfrom the return of a commit to the handler, {LATENCIES} events, one at a time")
+    median = statistics.median(waits)
+    print(f"  median {median:.2f} ms, p90 {cuts[89]:.2f} ms, p99 {cuts[98]:.2f} ms")
+
+
+async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> None:
+    engine = create_async_engine(server.url("asyncpg"))
+    async with engine.begin() as connection:
+        await connection.run_sync(migrate, Outbox().settings.names)
+        await connection.run_sync(Base.metadata.create_all)
+        await connection.execute(text("CREATE TABLE by_hand AS SELECT CAST(0 AS bigint) position"))
+    await latency(server, engine)
+    await backlog(server, engine, rounds)
+    await sessions(engine, rounds)
+    await engine.dispose()
