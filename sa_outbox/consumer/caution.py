@@ -26,10 +26,15 @@ class Caution:
         self._size = listener.batch_size
         self._narrow = min(max(NARROW, listener.concurrency), listener.batch_size)
         self._alone_for = self._narrow if crashes > 1 else 0
-        # Whatever was in flight is among the next batch_size events that are not settled.
-        self._narrow_for = self._size if crashes else 0
+        # Whatever was in flight is among the next events that are not settled: one batch that was
+        # being handled, and one that was handled and not written yet.
+        self._narrow_for = 2 * self._size if crashes else 0
         self.is_over = False
         """Everything that was in flight has been settled: the crashes can be forgotten."""
+
+    @property
+    def is_on(self) -> bool:
+        return self._narrow_for > 0
 
     @property
     def alone(self) -> bool:

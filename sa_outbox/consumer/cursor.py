@@ -18,7 +18,7 @@ from .caution import Caution
 from .gate import Bell
 from .hand import Hand
 from .intake import Intake
-from .lanes import Lanes
+from .lanes import lanes_for
 from .outcomes import Outcomes
 from .progress import Progress
 from .settlement import Settlement
@@ -39,10 +39,10 @@ class Cursor:
         self.listener = listener
         self.lease = lease
         self.progress = Progress(lease.position, lease.gaps, lease.revision)
-        self.lanes = Lanes()
+        self.lanes = lanes_for(listener)
         self.intake = Intake(shared, listener, lease, self.progress, self.lanes)
         self.settlement = Settlement(
-            shared, lease, self.progress, follow=self._follow, after=self.settled
+            shared, lease, self.progress, follow=self.intake.follow, after=self.settled
         )
         self.outcomes = Outcomes(shared, listener)
         self.in_hand = 0
@@ -55,6 +55,7 @@ class Cursor:
         self._retry_at = 0.0
         self._refresh_at = 0.0
         self._told_of = -1
+        self._enough = listener.batch_size // 2
         self._broken: BaseException | None = None
 
     async def run(self) -> None:
@@ -107,22 +108,10 @@ class Cursor:
         self._broken = self._broken or error
         self._changed.ring()
 
-    @property
-    def waits_at_a_hole(self) -> bool:
-        return self.intake.reader.hole is not None
-
-    def may_meet_a_hole(self, look: int) -> bool:
-        """With order="total", what is visible since that look is not all read."""
-        return self.listener.order == "total" and self.intake.read_look < look
-
-    @property
-    def has_holes(self) -> bool:
-        return bool(self.progress.holes)
-
     def has_drained(self, look: int, *, retries: bool) -> bool:
         """Everything visible at that look is settled; with *retries*, what waits for one too."""
         intake = self.intake
-        if intake.read_look < look or intake.more or self.waits_at_a_hole:
+        if intake.read_look < look or intake.more or intake.waits_at_a_hole:
             return False
         if self.in_hand or self.settlement.finished or not self._refresh_at:
             return False
@@ -148,16 +137,18 @@ class Cursor:
         if room > 0 and due is not None and now >= due:
             room -= await self.intake.take_due(room)
         if room > 0 and self.intake.has_new(now):
-            was_open = self.waits_at_a_hole or self.has_holes
+            was_open = self.intake.is_open
             unattempted = await self.intake.take_new(room, now)
             self.settlement.add(unattempted)
-            if not was_open and (self.waits_at_a_hole or self.has_holes):
+            if not was_open and self.intake.is_open:
                 # Until now nobody looks before the next poll, and a rollback notifies nobody.
                 self.shared.look_again()
         self._want_hands()
 
     def _room(self) -> int:
-        busy = self.lanes.count + self.in_hand + len(self.settlement.finished)
+        busy = self.lanes.count + self.in_hand
+        if self.caution.is_on:
+            busy += len(self.settlement.finished)  # else the next batch is handled meanwhile
         size = self.caution.window
         # A few at a time would be many small reads.
         return size - busy if busy <= size // 2 else 0
@@ -188,6 +179,17 @@ class Cursor:
         self._idle.append(wanted)
         self._changed.ring()
 
+    def done(self, item: Item) -> None:
+        """``finish`` for one that is done: for most there is."""
+        finished = self.settlement.finished
+        if finished:
+            finished.append(item)
+            if len(finished) == self._enough:
+                self._changed.ring()
+        else:
+            self.settlement.add((item,))
+        self.lanes.free(item.lane)
+
     def finish(self, items: Sequence[Item]) -> None:
         """Attempts have ended and their fates are decided; they are to be settled.
 
@@ -200,17 +202,8 @@ class Cursor:
                 self.lanes.free(item.lane)
             elif item.fate == "hold":
                 self.lanes.put_back([item])
-        enough = self.listener.batch_size // 2
-        if len(self.settlement.finished) >= enough or items[0].fate != "done":
+        if len(self.settlement.finished) >= self._enough or items[0].fate != "done":
             self._changed.ring()
-
-    def _follow(self, parked: Item) -> list[Item]:
-        """Those that wait in the lane of one that is parked go behind it; some have a row there."""
-        waiting = self.lanes.remove(parked.lane)
-        for item in waiting:
-            item.fate = "behind"
-            self.intake.given_back(item)
-        return [item for item in waiting if not item.state]
 
     def committed(self, items: Sequence[Item]) -> None:
         """A hand has settled these itself, in its session's transaction."""
@@ -264,7 +257,7 @@ class Cursor:
         if not finished:
             return False
         nothing_else = not self.in_hand and not self.lanes.ready
-        enough = len(finished) >= self.listener.batch_size // 2
+        enough = len(finished) >= self._enough
         late = monotonic() >= self.settlement.latest_at
         return nothing_else or enough or late or any(item.fate != "done" for item in finished)
 

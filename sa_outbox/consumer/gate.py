@@ -16,19 +16,24 @@ class Gate:
     one with nothing else in flight, so that only what it did itself can be blamed on it."""
 
     def __init__(self) -> None:
-        self._inside = 0
+        self.inside = 0
         self._alone = anyio.Lock()
         self._closed = False
         self._changed = anyio.Event()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether one is alone inside, or wants to be."""
+        return self._closed
+
     async def enter(self) -> None:
         while self._closed:
             await self._changed.wait()
-        self._inside += 1
+        self.inside += 1
 
     def leave(self) -> None:
-        self._inside -= 1
-        if self._closed and not self._inside:
+        self.inside -= 1
+        if self._closed and not self.inside:
             self._change()
 
     @asynccontextmanager
@@ -37,7 +42,7 @@ class Gate:
         async with self._alone:
             self._closed = True
             try:
-                while self._inside:
+                while self.inside:
                     await self._changed.wait()
                 yield
             finally:

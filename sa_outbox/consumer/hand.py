@@ -33,11 +33,15 @@ class Hand:
         self._wanted = anyio.Event()
         self._where = f"handler of {listener.name}"
         self._away = False
+        call = listener.call
+        self._is_plain = call.is_async and call.session == "none" and not call.batch
 
     async def run(self) -> None:
         """Attempt events until cancelled. Errors that are not a handler's end the cursor."""
         try:
             while True:
+                if self._is_plain:
+                    await self._attempt_plainly()
                 items = self._take()
                 if items:
                     await self._attempt_all(items)
@@ -49,6 +53,34 @@ class Hand:
             self._cursor.fail(error)
         finally:
             self._dispatch.close()
+
+    async def _attempt_plainly(self) -> None:
+        """The same for the usual case, one event after the other, with as little around it as can
+        be: a handler without session or batch, and no crash to look into."""
+        cursor, gate, dispatch = self._cursor, self._gate, self._dispatch
+        lanes, caution = cursor.lanes, cursor.caution
+        while not (cursor.stopping or caution.is_on or gate.is_closed):
+            item = lanes.take()
+            if item is None:
+                return
+            cursor.in_hand += 1
+            gate.inside += 1
+            item.fate, item.failure = "done", None
+            try:
+                try:
+                    event = dispatch.load(item)
+                except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
+                    self._settle_one(item, unreadable)
+                    continue
+                error = await dispatch((item,), event)
+                if error is None:
+                    item.attempts += 1
+                    cursor.done(item)
+                else:
+                    await self._conclude([item], error)
+            finally:
+                gate.leave()
+                cursor.in_hand -= 1
 
     def _take(self) -> list[Item]:
         cursor = self._cursor

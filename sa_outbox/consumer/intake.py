@@ -13,7 +13,7 @@ from .reading import Reader
 if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
-    from .lanes import Lanes
+    from .lanes import Lanes, OneLane
     from .lease import Lease
     from .progress import Progress
     from .shared import Shared
@@ -27,7 +27,12 @@ UNREADABLE = 1.0
 
 class Intake:
     def __init__(
-        self, shared: Shared, listener: Listener, lease: Lease, progress: Progress, lanes: Lanes
+        self,
+        shared: Shared,
+        listener: Listener,
+        lease: Lease,
+        progress: Progress,
+        lanes: Lanes | OneLane,
     ) -> None:
         self._shared = shared
         self._listener = listener
@@ -58,6 +63,27 @@ class Intake:
         taken = list(self._taken)
         seconds = await connections.value(statements.next_due, listener=listener, taken=taken)
         self.next_due = None if seconds is None else monotonic() + max(0.0, seconds)
+
+    @property
+    def waits_at_a_hole(self) -> bool:
+        return self.reader.hole is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ids that were passed may still appear, or one is waited for."""
+        return self.waits_at_a_hole or bool(self._progress.holes)
+
+    def may_meet_a_hole(self, look: int) -> bool:
+        """With order="total", what is visible since that look is not all read."""
+        return self._total and self.read_look < look
+
+    def follow(self, parked: Item) -> list[Item]:
+        """Those that wait in the lane of one that is parked go behind it; some have a row there."""
+        waiting = self._lanes.remove(parked.lane)
+        for item in waiting:
+            item.fate = "behind"
+            self.given_back(item)
+        return [item for item in waiting if not item.state]
 
     def given_back(self, item: Item) -> None:
         self._taken.discard(item.position)

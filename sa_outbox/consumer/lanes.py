@@ -6,6 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sa_outbox.listener import Listener
+
     from .item import Item
 
 
@@ -98,3 +100,57 @@ class Lanes:
             queue = self._waiting.setdefault(items[0].lane, deque())
             queue.extendleft(reversed(items))
             self.count += len(items)
+
+
+class OneLane:
+    """The same for a listener that handles one event after the other: all wait in one queue.
+
+    Whatever the keys are, the next event is handed out when the one before was taken back.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Item] = deque()
+        self._is_out = False
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return int(self._is_out)
+
+    @property
+    def ready(self) -> int:
+        return 0 if self._is_out or not self._waiting else 1
+
+    def put(self, item: Item) -> None:
+        self._waiting.append(item)
+
+    def take(self) -> Item | None:
+        if self._is_out or not self._waiting:
+            return None
+        self._is_out = True
+        return self._waiting.popleft()
+
+    def take_batch(self, most: int) -> list[Item]:
+        """One: a handler that takes batches has ``Lanes``."""
+        item = self.take() if most else None
+        return [] if item is None else [item]
+
+    def free(self, _lane: object) -> None:
+        self._is_out = False
+
+    def remove(self, lane: object) -> list[Item]:
+        items = [item for item in self._waiting if item.lane == lane]
+        if items:
+            self._waiting = deque(item for item in self._waiting if item.lane != lane)
+        return items
+
+    def put_back(self, items: list[Item]) -> None:
+        self._waiting.extendleft(reversed(items))
+
+
+def lanes_for(listener: Listener) -> Lanes | OneLane:
+    one_by_one = listener.concurrency == 1 and not listener.call.batch
+    return OneLane() if one_by_one else Lanes()

@@ -124,7 +124,7 @@ class Services:
             self.shared.progressed()
 
     def _waiting(self) -> bool:
-        return any(cursor.waits_at_a_hole for cursor in self.tenures.cursors.values())
+        return any(cursor.intake.waits_at_a_hole for cursor in self.tenures.cursors.values())
 
     def _until_next_look(self, pause: float) -> float:
         if self._waiting():
@@ -133,9 +133,9 @@ class Services:
         interval = self._poll_interval()
         # A cursor finds out that there is a hole when it reads, which is after this.
         is_open = latest.final < latest.ceiling
-        if is_open and any(cursor.may_meet_a_hole(latest.number) for cursor in cursors):
+        if is_open and any(cursor.intake.may_meet_a_hole(latest.number) for cursor in cursors):
             return min(LATEST, interval)
-        if is_open or any(cursor.has_holes for cursor in cursors):
+        if is_open or any(cursor.intake.is_open for cursor in cursors):
             return min(WITH_HOLES, interval)
         return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
 
