@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -180,7 +181,8 @@ class Process:
     def run(self) -> int:
         """Raises :class:`ConfigError`; every other way to end has its exit code."""
         try:
-            return anyio.run(self._run)
+            # Quicker, where it is installed.
+            return anyio.run(self._run, backend_options={"use_uvloop": bool(find_spec("uvloop"))})
         except (KeyboardInterrupt, SystemExit) as error:
             # Raised in a task of the program's own. SIGINT is a signal like the others.
             self._log.say("error", "ended by the program", error=type(error).__name__)

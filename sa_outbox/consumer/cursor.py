@@ -18,7 +18,7 @@ from .caution import Caution
 from .gate import Bell
 from .hand import Hand
 from .intake import Intake
-from .lanes import lanes_for
+from .lanes import Lanes, OneLane
 from .outcomes import Outcomes
 from .progress import Progress
 from .settlement import Settlement
@@ -39,7 +39,8 @@ class Cursor:
         self.listener = listener
         self.lease = lease
         self.progress = Progress(lease.position, lease.gaps, lease.revision)
-        self.lanes = lanes_for(listener)
+        one_by_one = listener.concurrency == 1 and not listener.call.batch
+        self.lanes = OneLane() if one_by_one else Lanes()
         self.intake = Intake(shared, listener, lease, self.progress, self.lanes)
         self.settlement = Settlement(
             shared, lease, self.progress, follow=self.intake.follow, after=self.settled

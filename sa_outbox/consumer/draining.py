@@ -33,7 +33,7 @@ async def until_drained(
     """
     horizon = services.shared.horizon
     # One look may be under way already, and have asked for its ceiling before the call.
-    number = horizon.latest.number + 2
+    number = horizon.number + 2
     asked: list[int] = []
     while not stopped():
         if services.tenures.cursors and horizon.latest.number < number:

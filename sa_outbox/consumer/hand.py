@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 MOST_TRIES = 3
 """Times an attempt is begun again after a deadlock or the like before it counts as failed."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+AT_A_STRETCH = 0.005
+"""Seconds after which a hand lets others run, when its handler never waits for anything."""
 
 
 class Hand:
@@ -33,6 +36,7 @@ class Hand:
         self._wanted = anyio.Event()
         self._where = f"handler of {listener.name}"
         self._away = False
+        self._give_way_at = 0.0
         call = listener.call
         self._is_plain = call.is_async and call.session == "none" and not call.batch
 
@@ -45,6 +49,8 @@ class Hand:
                 items = self._take()
                 if items:
                     await self._attempt_all(items)
+                    if monotonic() >= self._give_way_at:
+                        await self._give_way()
                 else:
                     self._wanted = anyio.Event()
                     self._cursor.hand_idles(self._wanted)
@@ -81,6 +87,14 @@ class Hand:
             finally:
                 gate.leave()
                 cursor.in_hand -= 1
+            if monotonic() >= self._give_way_at:
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Else, for a whole batch, no other listener would run, nothing be settled and no lease
+        renewed: slow handlers that never wait would lose it, and handle the batch again."""
+        await anyio.sleep(0)
+        self._give_way_at = monotonic() + AT_A_STRETCH
 
     def _take(self) -> list[Item]:
         cursor = self._cursor

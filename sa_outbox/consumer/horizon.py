@@ -43,6 +43,8 @@ class Horizon:
 
     def __init__(self) -> None:
         self.latest = NOTHING
+        self.number = 0
+        """Of the last look, also when it was forgotten."""
         self._pending: list[tuple[int, frozenset[str]]] = []
 
     def look(self, ceiling: int, holders: Set[str]) -> Look:
@@ -57,7 +59,8 @@ class Horizon:
             else:
                 final = max(final, height)
         self._pending = [(height, left) for left, height in kept.items()]
-        self.latest = Look(self.latest.number + 1, ceiling, final, len(now))
+        self.number += 1
+        self.latest = Look(self.number, ceiling, final, len(now))
         return self.latest
 
     def forget(self) -> None:
@@ -67,4 +70,4 @@ class Horizon:
         ids may be drawn a second time. The number goes on: waiting for "a later look" stays right.
         """
         self._pending = []
-        self.latest = Look(self.latest.number, 0, 0, 0)
+        self.latest = NOTHING

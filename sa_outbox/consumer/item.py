@@ -22,46 +22,38 @@ Fate = Literal["done", "park", "behind", "schedule", "dead", "hold"]
 """What is to be written. ``hold``: its lane waits, and the errors are in the listener's row."""
 
 
-class Item:
-    """A row of the log, what is known of its earlier attempts, and what became of it."""
+class Item(msgspec.Struct, eq=False, gc=False):
+    """A row of the log, what is known of its earlier attempts, and what became of it.
 
-    __slots__ = (
-        "attempts",
-        "crashes",
-        "delay",
-        "failure",
-        "fate",
-        "key",
-        "lane",
-        "position",
-        "reason",
-        "row",
-        "seconds",
-        "single",
-        "state",
-        "tries",
-    )
+    Out of the garbage collector's sight: there are so many at a time that it would run for each
+    batch and look at all of them, and none refers to what could lead back to it.
+    """
 
-    def __init__(self, row: Any, lane: object, *, attempts: int = 0, state: str = "") -> None:
-        self.row = row
-        self.position: int = row[0]
-        self.key: str | None = row[3]
-        self.lane = lane
-        """What must not run side by side: the key, or itself."""
-        self.attempts = attempts
-        """Failed ones, before this."""
-        self.crashes = 0
-        self.state = state
-        """Of its row in the deliveries; empty when it has none."""
-        self.fate: Fate = "done"
-        self.delay = 0.0
-        self.reason: Reason = "attempts"
-        self.failure: Failure | None = None
-        self.seconds = 0.0
-        self.single = False
-        """The batch it was in failed: it is attempted alone, to see which one it was."""
-        self.tries = 0
-        """Times it was begun again without being counted: a deadlock, a lost connection."""
+    row: Any
+    lane: object
+    """What must not run side by side: the key, or itself."""
+    attempts: int = 0
+    """Failed ones, before this."""
+    state: str = ""
+    """Of its row in the deliveries; empty when it has none."""
+    position: int = 0
+    key: str | None = None
+    crashes: int = 0
+    fate: Fate = "done"
+    delay: float = 0.0
+    reason: Reason = "attempts"
+    failure: Failure | None = None
+    seconds: float = 0.0
+    single: bool = False
+    """The batch it was in failed: it is attempted alone, to see which one it was."""
+    tries: int = 0
+    """Times it was begun again without being counted: a deadlock, a lost connection."""
+
+    def __post_init__(self) -> None:
+        self.position, self.key = self.row[0], self.row[3]
+
+    def __repr__(self) -> str:
+        return f"<Item {self.position}>"  # and no payload: a repr ends in logs
 
     @property
     def event_id(self) -> UUID:

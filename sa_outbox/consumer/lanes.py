@@ -6,8 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sa_outbox.listener import Listener
-
     from .item import Item
 
 
@@ -18,7 +16,10 @@ class Lanes:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[object, deque[Item]] = {}
+        # Apart, because most lanes hold one event: a queue for each would cost more than the
+        # rest of its way, and have the garbage collector run again and again.
+        self._first: dict[object, Item] = {}
+        self._rest: dict[object, deque[Item]] = {}
         self._ready: deque[object] = deque()
         self._running: set[object] = set()
         self.count = 0
@@ -36,26 +37,20 @@ class Lanes:
     def put(self, item: Item) -> None:
         lane = item.lane
         self.count += 1
-        queue = self._waiting.get(lane)
-        if queue is None:
-            self._waiting[lane] = deque((item,))
-            if lane not in self._running:
-                self._ready.append(lane)
-        else:
-            queue.append(item)
+        if lane in self._first:
+            self._rest.setdefault(lane, deque()).append(item)
+            return
+        self._first[lane] = item
+        if lane not in self._running:
+            self._ready.append(lane)
 
     def take(self) -> Item | None:
         """The next event whose lane is free; the lane is not, from now on."""
         if not self._ready:
             return None
         lane = self._ready.popleft()
-        queue = self._waiting[lane]
-        item = queue.popleft()
-        if not queue:
-            del self._waiting[lane]
         self._running.add(lane)
-        self.count -= 1
-        return item
+        return self._pop(lane)
 
     def take_batch(self, most: int) -> list[Item]:
         """Everything that waits in free lanes, in the order of the log, up to *most* events.
@@ -65,19 +60,15 @@ class Lanes:
         items: list[Item] = []
         while len(items) < most and self._ready:
             lane = self._ready[0]
-            queue = self._waiting[lane]
-            if queue[0].single:
+            if self._first[lane].single:
                 if not items:
                     first = self.take()
                     return [] if first is None else [first]
                 break
             self._ready.popleft()
             self._running.add(lane)
-            while queue and len(items) < most and not queue[0].single:
-                items.append(queue.popleft())
-                self.count -= 1
-            if not queue:
-                del self._waiting[lane]
+            while len(items) < most and lane in self._first and not self._first[lane].single:
+                items.append(self._pop(lane))
         items.sort(key=lambda item: item.position)
         return items
 
@@ -85,21 +76,35 @@ class Lanes:
         """Take a lane back: its next event may be handed out. Not if it is free already."""
         if lane in self._running:
             self._running.remove(lane)
-            if lane in self._waiting:
+            if lane in self._first:
                 self._ready.append(lane)
 
     def remove(self, lane: object) -> list[Item]:
         """Take all that waits in a lane that runs out of it."""
-        items = list(self._waiting.pop(lane, ()))
+        if lane not in self._first:
+            return []
+        items = [self._first.pop(lane), *self._rest.pop(lane, ())]
         self.count -= len(items)
         return items
 
     def put_back(self, items: list[Item]) -> None:
         """Put events of one running lane back to its front, in their order."""
         if items:
-            queue = self._waiting.setdefault(items[0].lane, deque())
-            queue.extendleft(reversed(items))
-            self.count += len(items)
+            lane = items[0].lane
+            self._first[lane], *rest = [*items, *self.remove(lane)]
+            if rest:
+                self._rest[lane] = deque(rest)
+            self.count += 1 + len(rest)
+
+    def _pop(self, lane: object) -> Item:
+        item = self._first.pop(lane)
+        self.count -= 1
+        rest = self._rest.get(lane)
+        if rest is not None:
+            self._first[lane] = rest.popleft()
+            if not rest:
+                del self._rest[lane]
+        return item
 
 
 class OneLane:
@@ -149,8 +154,3 @@ class OneLane:
 
     def put_back(self, items: list[Item]) -> None:
         self._waiting.extendleft(reversed(items))
-
-
-def lanes_for(listener: Listener) -> Lanes | OneLane:
-    one_by_one = listener.concurrency == 1 and not listener.call.batch
-    return OneLane() if one_by_one else Lanes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from sa_outbox.observe import HorizonHeld, Looked
 
@@ -19,10 +20,11 @@ HELD_AFTER = 10.0
 
 
 class Looker:
-    """Asks for the ceiling, then for the holders, on one connection.
+    """Asks for the ceiling, then for the holders.
 
-    Another connection than before means that the server may be another one: the memory of writers
-    starts afresh.
+    A connection that was not used before, or a failure, means that the server may be another one:
+    the memory of writers starts afresh. The connections are those of the reads that follow, so that
+    these meet a server process that is awake.
     """
 
     def __init__(
@@ -36,19 +38,19 @@ class Looker:
         self._statements = statements
         self._horizon = horizon
         self._observers = observers
-        self._driver: Driver | None = None
+        self._known: WeakSet[Driver] = WeakSet()
         self._final = 0
         self._moved_at = monotonic()
 
     async def look(self) -> Look:
         try:
             async with self._connections.connection() as connection:
-                if connection.driver is not self._driver:
+                if connection.driver not in self._known:
                     self._horizon.forget()
-                    self._driver = connection.driver
+                    self._known.add(connection.driver)
                 ((ceiling, holders),) = await connection.rows(self._statements.look)
         except BaseException:
-            self._driver = None
+            self._known.clear()
             raise
         look = self._horizon.look(ceiling, frozenset(holders))
         self._observers.tell(Looked(look.ceiling, look.final, look.writers))

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from .engines import Engines
 
-OWN_CONNECTIONS = 5
-"""Most connections for cursors and leases; two more are for the horizon and LISTEN."""
+OWN_CONNECTIONS = 6
+"""Most connections for looks, cursors and leases; one more is for LISTEN."""
 CLOSING = 1.0
 
 
@@ -114,15 +114,19 @@ class Consumer:
         left to it. Runs the consumer if it is not running, and stops it again. Raises
         :class:`NotDrained` when something else stops it before.
         """
+        drained = False
         if self._running:
-            await self._until_drained(retries=retries)
-            return
-        with _one_error():
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(self._start)
-                await self._until_drained(retries=retries)
-                if self._running:
-                    self.stop("drained")
+            drained = await self._has_drained(retries=retries)
+        else:
+            with _one_error():
+                async with anyio.create_task_group() as tasks:
+                    await tasks.start(self._start)
+                    drained = await self._has_drained(retries=retries)
+                    if drained and self._running:
+                        self.stop("drained")
+                    # Else it is being stopped, and handlers finish: not to be cut off by an error.
+        if not drained:
+            raise NotDrained(f"the consumer was stopped before it had drained: {self.reason}")
 
     def stop(self, reason: str = "stopped") -> None:
         """Begin nothing new, let handlers finish for the grace period, give the leases back.
@@ -136,16 +140,15 @@ class Consumer:
     async def _start(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         await self.run(task_status=task_status)
 
-    async def _until_drained(self, *, retries: bool) -> None:
+    async def _has_drained(self, *, retries: bool) -> bool:
         services = self._services
-        if services is None or not await until_drained(
+        return services is not None and await until_drained(
             services, self._next_progress, stopped=self._stop.is_set, retries=retries
-        ):
-            raise NotDrained(f"the consumer was stopped before it had drained: {self.reason}")
+        )
 
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
-        async with self._sharing(made) as (shared, looks):
-            services = self._services = self._serve(made, shared, looks)
+        async with self._sharing(made) as shared:
+            services = self._services = self._serve(made, shared)
             await services.verify()
             await register(shared, self._listeners, [each.name for each in self.outbox.listeners])
             names = tuple(each.name for each in self._listeners)
@@ -184,19 +187,17 @@ class Consumer:
             await self._next_progress()
 
     @asynccontextmanager
-    async def _sharing(self, made: Engines) -> AsyncIterator[tuple[Shared, Connections]]:
+    async def _sharing(self, made: Engines) -> AsyncIterator[Shared]:
         limits = {
             "timeout": self.settings.statement_timeout.total_seconds(),
             "connecting": self.settings.probe_timeout.total_seconds(),
         }
         own = Connections(made.connect, most=OWN_CONNECTIONS, **limits)
-        looks = Connections(made.connect, most=1, **limits)
         try:
-            yield self._share(made, own), looks
+            yield self._share(made, own)
         finally:
             with CancelScope(shield=True):
                 await own.close(CLOSING)
-                await looks.close(CLOSING)
 
     def _share(self, made: Engines, own: Connections) -> Shared:
         outbox, options = self.outbox, {"expire_on_commit": False}
@@ -223,10 +224,10 @@ class Consumer:
             progressed=self._progress,
         )
 
-    def _serve(self, made: Engines, shared: Shared, looks: Connections) -> Services:
+    def _serve(self, made: Engines, shared: Shared) -> Services:
         settings = self.outbox.settings
         leasing = Leasing(shared, self._listeners, self.owner)
-        looker = Looker(looks, shared.statements, shared.horizon, self.observers)
+        looker = Looker(shared.connections, shared.statements, shared.horizon, self.observers)
         services = Services(shared, leasing, looker, made.asynchronous, settings.names)
         services.tenures = Tenures(
             shared, leasing, self.outbox.listeners, lambda: services.ring("start")

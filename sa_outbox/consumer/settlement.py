@@ -36,7 +36,7 @@ class Settlement:
         follow: Callable[[Item], list[Item]],
         after: Callable[[Sequence[Item]], None],
     ) -> None:
-        self.lock = anyio.Lock()
+        self.lock = anyio.Lock(fast_acquire=True)
         self.settler = Settler(shared.connections, shared.statements, lease)
         self.finished: list[Item] = []
         self._held = lease.retry_position

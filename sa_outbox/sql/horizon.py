@@ -31,7 +31,7 @@ def holders(tables: Tables) -> TextClause:
     """
     return text(
         f"""
-        SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks
+        SELECT virtualtransaction FROM pg_catalog.pg_locks
         WHERE locktype = 'relation' AND relation = CAST('{log_name(tables)}' AS regclass)
           AND database = (SELECT oid FROM pg_catalog.pg_database
                           WHERE datname = current_database())

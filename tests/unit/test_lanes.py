@@ -219,8 +219,11 @@ class TestBatches:
         assert batches == [[1], [2], [3]]
 
     def test_a_batch_ends_before_one_that_is_to_be_attempted_alone(self) -> None:
-        lanes = lanes_of(a=[1, 2, 3])
-        lanes._waiting["a"][1].single = True
+        lanes = Lanes()
+        for position in (1, 2, 3):
+            item = make_item(position, "a")
+            item.single = position == 2
+            lanes.put(item)
 
         assert [item.position for item in lanes.take_batch(10)] == [1]
 
