@@ -17,12 +17,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -219,35 +222,36 @@ async def fill(engine: AsyncEngine, events: int) -> None:
         await bare.execute(text("VACUUM ANALYZE outbox"))
 
 
-async def latency(server: EmbeddedPostgres, engine: AsyncEngine) -> None:
-    """The producer is another process; both read one clock, which counts for the whole system."""
-    outbox = Outbox()
-    taken: list[float] = []
-
-    @outbox.listener("latency", on="order.paid", start="now")
-    async def note(_event: Event[Any]) -> None:
-        taken.append(time.monotonic())
-
-    async with engine.begin() as connection:
-        await connection.execute(text("DELETE FROM outbox_listeners"))
-    consumer = Consumer(outbox, engine)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(consumer.run())
-        await asyncio.sleep(1)
+async def latency(server: EmbeddedPostgres) -> None:
+    """Producer and consumer are processes, as in production; both read one clock, which counts
+    for the whole system."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "began.json"
+        environment = os.environ | {
+            "SA_OUTBOX_DATABASE_URL": server.url(),
+            "BENCH_EVENTS": str(LATENCIES),
+            "BENCH_RESULT": str(result),
+        }
+        consumer = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sa_outbox.consume", "benchmarks.latency_app:outbox"),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert consumer.stdout is not None
+        while b"listening" not in await consumer.stdout.readline():
+            pass
         producer = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.producer",
-            server.url("asyncpg"),
-            str(LATENCIES),
+            *(sys.executable, "-m", "benchmarks.producer", server.url("asyncpg"), str(LATENCIES)),
             stdout=asyncio.subprocess.PIPE,
         )
         said, _ = await producer.communicate()
-        while len(taken) < LATENCIES:
+        while not result.exists():
             await asyncio.sleep(0.05)
-        consumer.stop()
+        consumer.terminate()
+        await consumer.wait()
+        began = json.loads(result.read_text())
     committed = json.loads(said)
-    waits = [1000 * (seen - done) for seen, done in zip(taken, committed, strict=True)]
+    waits = [1000 * (seen - done) for seen, done in zip(began, committed, strict=True)]
     cuts = statistics.quantiles(waits, n=100)
     print(f"\nfrom the return of a commit to the handler, {LATENCIES} events, one at a time")
     median = statistics.median(waits)
@@ -260,7 +264,7 @@ async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> None:
         await connection.run_sync(migrate, Outbox().settings.names)
         await connection.run_sync(Base.metadata.create_all)
         await connection.execute(text("CREATE TABLE by_hand AS SELECT CAST(0 AS bigint) position"))
-    await latency(server, engine)
+    await latency(server)
     await backlog(server, engine, rounds)
     await sessions(engine, rounds)
     await engine.dispose()

@@ -245,6 +245,7 @@ class Consumer:
                 notified=lambda: services.ring("notify"),
                 released=leasing.bell.ring,
                 reconnected=services.reconnected,
+                lost=services.lost_notifications,
             )
         return services
 

@@ -66,6 +66,11 @@ class Services:
         self.leasing.bell.ring()
         self.ring("reconnect")
 
+    def lost_notifications(self) -> None:
+        """Nobody tells of events any more: from now on it is looked for them often."""
+        self.leasing.bell.ring()
+        self.ring("poll")
+
     async def start(self, tasks: TaskGroup) -> None:
         """Claim what is free, then start everything in *tasks*."""
         await self._claim(tasks)

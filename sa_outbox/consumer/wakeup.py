@@ -53,6 +53,7 @@ class Wakeup:
         notified: Callable[[], None],
         released: Callable[[], None],
         reconnected: Callable[[], None],
+        lost: Callable[[], None],
     ) -> None:
         self._connect = connect
         self._channel = channel
@@ -66,6 +67,7 @@ class Wakeup:
         self._notified = notified
         self._released = released
         self._reconnected = reconnected
+        self._lost = lost
         self.is_listening = False
 
     async def run(self) -> None:
@@ -74,8 +76,12 @@ class Wakeup:
             try:
                 await self._listen()
             except Exception as error:  # noqa: BLE001 - whatever a driver raises: poll, try again
-                # A connection that listened for a while and ended is a new outage.
-                pause = FIRST_PAUSE if self.is_listening else min(2 * pause, LONGEST_PAUSE)
+                if self.is_listening:  # a new outage
+                    pause = FIRST_PAUSE
+                    self.is_listening = False
+                    self._lost()  # who sleeps until the next poll has reckoned with us
+                else:
+                    pause = min(2 * pause, LONGEST_PAUSE)
                 name = type(error).__name__
                 self._observers.tell(DatabaseAway("LISTEN", name, pause))
             finally:

@@ -149,6 +149,7 @@ def test_the_cursor_moves_by_its_primary_key(connection: Connection) -> None:
         name="l7",
         token=0,
         old=0,
+        revision=0,
         position=5,
         gaps="[]",
         duration=30.0,

@@ -1,0 +1,21 @@
+"""The program of the consumer process whose latency is measured: notes when its handler begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from sa_outbox import Event, Outbox
+
+outbox = Outbox()
+began: list[float] = []
+
+
+@outbox.listener("latency", on="order.paid", start="now")
+async def note(_event: Event[Any]) -> None:
+    began.append(time.monotonic())
+    if len(began) == int(os.environ["BENCH_EVENTS"]):
+        Path(os.environ["BENCH_RESULT"]).write_text(json.dumps(began))
