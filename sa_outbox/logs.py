@@ -185,12 +185,12 @@ def take_standard_logging(form: Format | None, stream: TextIO | None) -> None:
             ],
         )
     )
-    handler.addFilter(_is_news)
+    handler.addFilter(is_news)
     root.addHandler(handler)
     logging.captureWarnings(capture=True)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def is_news(record: logging.LogRecord) -> bool:
     """Not that a handler was cancelled in the middle of a statement: SQLAlchemy's pool reports the
     connection that it gives up then as an error, with a traceback."""
     error = record.exc_info[1] if record.exc_info else None

@@ -82,6 +82,7 @@ SLEEPS = {
     "tests/support/__init__.py": "eventually(): looks again until it is true",
     "tests/postgres/test_notifier.py": "the same, in finer steps; and the pace of a burst",
     "tests/crash/effects_app.py": "how long a handler takes is the scenario",
+    "tests/postgres/consumer/test_giving_way.py": "a handler that computes is the scenario",
     "tests/support/writers.py": "how long writers pause in their transactions is the scenario",
 }
 """Files that call sleep, and why none of these calls waits for an effect."""
