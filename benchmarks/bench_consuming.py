@@ -47,7 +47,7 @@ from .shop import PAYLOAD, Base, Order
 if TYPE_CHECKING:
     from sa_outbox.embedded import EmbeddedPostgres
 
-BACKLOG, IN_SESSIONS, ROUNDS = 50_000, 400, 7
+BACKLOG, IN_SESSIONS, ROUNDS = 50_000, 400, 15
 LATENCIES = 300
 BATCH = 500
 READ = """

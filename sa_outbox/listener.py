@@ -57,8 +57,11 @@ class Listener:
     external: bool = False
     """It acts on the world outside the database, so a copy of the database must not run it."""
     call: Call = field(init=False)
+    wants: Callable[[str], bool] = field(init=False, repr=False, compare=False)
+    """Whether an event type is one of ``on``."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "wants", _wanted(self.on))
         object.__setattr__(self, "call", inspect_handler(self.name, self.handler))
         self._check_numbers()
         self._check_start()
@@ -172,6 +175,17 @@ def _types(name: str, on: On) -> tuple[str, ...]:
                 '"order.placed", and * for any run of characters'
             )
     return ("*",) if "*" in found else tuple(dict.fromkeys(found))
+
+
+def _wanted(on: tuple[str, ...]) -> Callable[[str], bool]:
+    if "*" in on:
+        return lambda _: True
+    names = frozenset(one for one in on if "*" not in one)
+    patterns = [re.escape(one).replace(r"\*", ".*") for one in on if "*" in one]
+    matches = re.compile("|".join(patterns), re.DOTALL).fullmatch if patterns else None
+    return lambda event_type: (
+        event_type in names or (matches is not None and matches(event_type) is not None)
+    )
 
 
 def _type_name(name: str, one: object) -> str:

@@ -137,6 +137,10 @@ class Cursor:
         due = self.intake.next_due
         if room > 0 and due is not None and now >= due:
             room -= await self.intake.take_due(room)
+        if room > 0 and self.intake.offered:
+            self.settlement.add(self.intake.take_offered(room))
+            self._want_hands()
+            room = self._room()
         if room > 0 and self.intake.has_new(now):
             was_open = self.intake.is_open
             unattempted = await self.intake.take_new(room, now)
@@ -221,6 +225,8 @@ class Cursor:
         self.caution.settled(len(items))
         refresh = False
         for item in items:
+            if item.fate == "done" and not item.state:
+                continue  # most
             if item.state:
                 self.intake.given_back(item)
                 refresh = True

@@ -110,7 +110,6 @@ class Dispatch:
         self._listener = listener
         self._handler = listener.handler
         self._call = listener.call
-        self._is_simple = listener.call.is_async and listener.call.session == "none"
         self._threads = threads
         self._observers = observers
         self._stuck = on_stuck
@@ -142,11 +141,7 @@ class Dispatch:
             cause = handled.set(argument)
         self._deadline.begin()
         try:
-            if self._is_simple:
-                value = await self._handler(argument)
-                error = None if value is None else self._check_value(value)
-            else:
-                error = await self._run(argument, session)
+            error = await self._run(argument, session)
         except BaseException as raised:  # noqa: BLE001 - GeneratorExit and the like are failures too
             return self._judge(raised)
         finally:
@@ -161,6 +156,24 @@ class Dispatch:
             self._deadline.leave()
             return self._too_long()
         return error
+
+    async def plainly(self, item: Item, event: Event[Any]) -> BaseException | None:
+        """The same for one event and an async handler without a session: for most there is."""
+        self._position = item.position
+        deadline = self._deadline
+        cause = handled.set(event)
+        deadline.begin()
+        try:
+            value = await self._handler(event)
+        except BaseException as raised:  # noqa: BLE001 - as above
+            return self._judge(raised)
+        finally:
+            item.seconds = deadline.end()
+            handled.reset(cause)
+        if deadline.is_over:
+            deadline.leave()
+            return self._too_long()
+        return None if value is None else self._check_value(value)
 
     async def _run(self, argument: Any, session: Any) -> BaseException | None:
         arguments = (argument,) if self._call.session == "none" else (argument, session)

@@ -78,7 +78,7 @@ class Hand:
                 except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
                     self._settle_one(item, unreadable)
                     continue
-                error = await dispatch((item,), event)
+                error = await dispatch.plainly(item, event)
                 if error is None:
                     item.attempts += 1
                     cursor.done(item)

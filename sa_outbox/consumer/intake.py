@@ -11,6 +11,8 @@ from .item import Item
 from .reading import Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sa_outbox.listener import Listener
 
     from .lanes import Lanes, OneLane
@@ -44,6 +46,8 @@ class Intake:
         self.read_look = 0
         """The look after which everything visible was taken in, or is about to be (``more``)."""
         self.more = False
+        self.offered: Sequence[Any] = ()
+        """Events that were read for all listeners, without a look."""
         self.occupied: set[str | None] = set()
         """Keys with a parked delivery: their new events go behind it. None: one without a key."""
         self.next_due: float | None = None
@@ -73,6 +77,10 @@ class Intake:
         """Whether ids that were passed may still appear, or one is waited for."""
         return self.waits_at_a_hole or bool(self._progress.holes)
 
+    def has_read_all(self, look: int) -> bool:
+        """Everything visible at that look, the last one, was taken in, and nothing is open."""
+        return 0 < look == self.read_look and not self.more and not self.is_open
+
     def may_meet_a_hole(self, look: int) -> bool:
         """With order="total", what is visible since that look is not all read."""
         return self._total and self.read_look < look
@@ -97,6 +105,11 @@ class Intake:
         waited = waits_until is not None and now >= waits_until
         return self.more or look.number > self.read_look or waited
 
+    def take_offered(self, room: int) -> list[Item]:
+        """``take_new`` for events that were read already."""
+        offered, self.offered = self.offered, ()
+        return self._take(self.reader.take(offered, self._progress, room))
+
     async def take_new(self, room: int, now: float) -> list[Item]:
         """Read on in the log. Returns what becomes of events that are not to be handled now."""
         look = self._shared.horizon.latest
@@ -104,6 +117,9 @@ class Intake:
             self._shared.connections, self._progress, look, room=room, now=now
         )
         self.read_look = look.number
+        return self._take(rows)
+
+    def _take(self, rows: Sequence[Any]) -> list[Item]:
         if not rows:
             return []
         self._shared.tell(BatchRead(self._listener.name, len(rows), rows[-1][0]))

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from sa_outbox.sql import reading
 
 from .connections import Query
+from .horizon import NOTHING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sa_outbox.listener import Listener
     from sa_outbox.tables import Tables
 
@@ -40,6 +43,7 @@ class Reader:
     """Reads for one listener. Remembers at which hole ``order="total"`` stands, and since when."""
 
     def __init__(self, listener: Listener, tables: Tables) -> None:
+        self._wants = listener.wants
         self._strict = listener.order == "total"
         self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
         self._final = Query(reading.read_final(tables, listener.on))
@@ -56,6 +60,20 @@ class Reader:
         if self.hole is None or self._gap_wait is None:
             return None
         return self._since + self._gap_wait
+
+    def take(self, rows: Sequence[Any], progress: Progress, room: int) -> list[Any]:
+        """Of *rows* in the order of the log, read without a look, those of the listener's types.
+
+        Only if no id is missing from them: a hole takes a look, and a read after it. What is above
+        them is left to that too.
+        """
+        ids = [row[0] for row in rows if row[0] > progress.read_to]
+        if not ids or progress.holes or len(ids) > room or ids[-1] - progress.read_to != len(ids):
+            return []
+        matching = [row for row in rows[-len(ids) :] if self._wants(row[2])]
+        progress.has_read(ids, [row[0] for row in matching], upper=ids[-1], look=NOTHING)
+        self.hole = None
+        return matching
 
     async def read(
         self, connections: Connections, progress: Progress, look: Look, *, room: int, now: float

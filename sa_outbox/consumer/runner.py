@@ -227,7 +227,14 @@ class Consumer:
     def _serve(self, made: Engines, shared: Shared) -> Services:
         settings = self.outbox.settings
         leasing = Leasing(shared, self._listeners, self.owner)
-        looker = Looker(shared.connections, shared.statements, shared.horizon, self.observers)
+        looker = Looker(
+            shared.connections,
+            shared.statements,
+            shared.tables,
+            self._listeners,
+            shared.horizon,
+            self.observers,
+        )
         services = Services(shared, leasing, looker, made.asynchronous, settings.names)
         services.tenures = Tenures(
             shared, leasing, self.outbox.listeners, lambda: services.ring("start")

@@ -30,6 +30,9 @@ SOONEST, LATEST = 0.002, 0.25
 """Seconds between two looks while order="total" stands at a hole: a rollback notifies nobody."""
 WITH_HOLES = 1.0
 """The same while others have holes open: to forget those that were rolled back."""
+TURNS = 4
+"""Turns of the event loop that pass until a handler has begun: before that, sending a statement
+would keep it waiting."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 By = Literal["start", "notify", "poll", "reconnect", "open events"]
@@ -108,6 +111,8 @@ class Services:
                 continue
             by = self._woken_by if rung else ("open events" if self._waiting() else "poll")
             try:
+                if rung:
+                    await self._offer_the_first_few()
                 look = await self._looker.look()
             except Exception as error:
                 if not is_database_error(error):
@@ -127,6 +132,19 @@ class Services:
             for cursor in tuple(self.tenures.cursors.values()):
                 cursor.wake()
             self.shared.progressed()
+
+    async def _offer_the_first_few(self) -> None:
+        """Those who have nothing to do begin at once, while it is looked at the horizon."""
+        number = self.shared.horizon.latest.number
+        cursors = self.tenures.cursors.values()
+        waiting = [each for each in cursors if each.intake.has_read_all(number)]
+        if waiting:
+            rows = await self._looker.first_few(min(each.progress.read_to for each in waiting))
+            for cursor in waiting:
+                cursor.intake.offered = rows
+                cursor.wake()
+            for _ in range(TURNS):
+                await anyio.lowlevel.checkpoint()
 
     def _waiting(self) -> bool:
         return any(cursor.intake.waits_at_a_hole for cursor in self.tenures.cursors.values())

@@ -53,6 +53,25 @@ def plan(
 
     *holding*: another event waits for its next attempt, and its errors are in the listener's row.
     """
+    writes = _of_their_own(statements, lease, [item for item in items if _is_special(item)])
+    moved = {
+        **lease.term,
+        "old": old.position,
+        "revision": old.revision,
+        "position": new.position,
+        "gaps": new.gaps,
+    }
+    writes.append(_move(statements, items, moved, holding=holding))
+    return writes
+
+
+def _is_special(item: Item) -> bool:
+    """Whether more is to be written of it than the cursor."""
+    return item.fate != "done" or bool(item.state)
+
+
+def _of_their_own(statements: Statements, lease: Lease, items: Sequence[Item]) -> list[Write]:
+    """What is written of these but for the cursor."""
     listener = lease.listener
     writes: list[Write] = []
     dead = [item for item in items if item.fate == "dead"]
@@ -79,14 +98,6 @@ def plan(
     if failures:
         told = {"code": failures[-1].code, "message": failures[-1].message}
         writes.append(Write(statements.remember_error, {**_named(lease), **told}))
-    moved = {
-        **lease.term,
-        "old": old.position,
-        "revision": old.revision,
-        "position": new.position,
-        "gaps": new.gaps,
-    }
-    writes.append(_move(statements, items, moved, holding=holding))
     return writes
 
 

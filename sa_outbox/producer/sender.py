@@ -55,7 +55,7 @@ class Sender:
             # A kept connection may have died of an idle timeout, a restart, an operator. That is
             # no outage yet: a new one decides.
             with suppress(Exception):
-                return self._call(engine, limit, lambda: self._execute(engine, notify, channel))
+                return self._send_again(engine, channel, limit)
         self.close()
         try:
             self._call(engine, limit, lambda: self._connect_and_notify(engine, channel))
@@ -95,6 +95,17 @@ class Sender:
                     text = text.replace(str(self._password), "***")
                 return f"{type(each).__name__}: {text}" if text else type(each).__name__
         return type(error).__name__
+
+    def _send_again(self, engine: Engine, channel: str, limit: float) -> None:
+        driver = getattr(self._connection, "driver_connection", None)
+        if self._runner is None or engine.dialect.driver != "asyncpg" or driver is None:
+            return self._call(engine, limit, lambda: self._execute(engine, notify, channel))
+        # The shortest way: an event is on its way while this runs, and a third of that time was
+        # spent on the adapter's greenlet and the runner's book-keeping.
+        sql, parameters = self._rendered(engine, notify, channel)
+        loop = self._runner.get_loop()
+        loop.run_until_complete(driver.fetch(sql, *parameters, timeout=limit))
+        return None
 
     def _call(self, engine: Engine, limit: float, work: Callable[[], None]) -> None:
         if not engine.dialect.is_async:

@@ -28,7 +28,8 @@ class Row:
         self.matches = matches
 
     def __getitem__(self, column: int | str) -> Any:
-        return {0: self.position, "matches": self.matches}[column]
+        event_type = "a" if self.matches else "b"
+        return {0: self.position, 2: event_type, "matches": self.matches}[column]
 
     def __repr__(self) -> str:
         return f"{self.position}{'' if self.matches else ' (of another type)'}"
@@ -223,11 +224,14 @@ class Consuming:
     def take_in(self, room: int) -> bool:
         found, more = self.read_on(self.horizon.latest, room)
         self.tell(f"reads {found}, room {room}; then {self.progress.holes}")
+        self.deliver(found)
+        return more
+
+    def deliver(self, found: list[int]) -> None:
         assert set(found) <= self.log.visible & self.log.matching
         assert not set(found) & self.settled, "settled, and delivered again"
         assert not set(found) & set(self.out), "delivered twice"
         self.out += found
-        return more
 
     # Settling
 

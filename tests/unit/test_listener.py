@@ -320,3 +320,23 @@ class TestFingerprint:
 
     def test_a_name_given_as_an_enum_is_the_same_name(self) -> None:
         assert self.fingerprint(on=Kind.PLACED) == self.fingerprint(on="order.placed")
+
+
+class TestWhatItWants:
+    """The same as the statements choose on the server."""
+
+    @pytest.mark.parametrize(
+        ("on", "wanted", "not_wanted"),
+        [
+            ("*", ["a", "order.placed"], []),
+            ("order.placed", ["order.placed"], ["order.placed2", "xorder.placed", "order_placed"]),
+            ("order.*", ["order.", "order.placed", "order.a.b"], ["order", "orders.a"]),
+            (["a.*", "*.b", "c"], ["a.x", "x.b", "c"], ["x.y", "cc"]),
+            ("o_der.*[x]", ["o_der.1[x]"], ["order.1[x]", "o_der.1x"]),
+        ],
+    )
+    def test_each_type_is_one_of_on_or_is_not(
+        self, outbox: Outbox, on: Any, wanted: list[str], not_wanted: list[str]
+    ) -> None:
+        wants = declared(outbox, on=on).wants
+        assert [one for one in wanted + not_wanted if wants(one)] == wanted

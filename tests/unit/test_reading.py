@@ -69,6 +69,26 @@ class Reading(Consuming):
     def restart(self) -> None:
         super().restart()
         self.reader = make_reader(self.order, self.gap_wait)
+        self.offered: list[Row] = []
+
+    def further_steps(self) -> dict[Callable[[], None], float]:
+        return {self.is_offered_some: 2, self.takes_what_is_offered: 2}
+
+    def is_offered_some(self) -> None:
+        """Read without a look, for all listeners; taken later, when the pump comes to it."""
+        above = max(0, self.progress.read_to - self.random.randint(0, 2))
+        self.offered = self.log.read(cursor=above, upper=10**6, limit=self.random.choice([2, 32]))
+        self.tell(f"is offered {self.offered}")
+
+    def takes_what_is_offered(self) -> None:
+        room = self.random.choice([1, 3, 1000])
+        found = [row[0] for row in self.reader.take(self.offered, self.progress, room)]
+        self.tell(f"takes {found} of it, room {room}")
+        self.taken(found)
+        self.deliver(found)
+
+    def taken(self, found: list[int]) -> None:
+        pass
 
     def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
         return self.read_at(0.0, look, room)
@@ -90,9 +110,12 @@ class ReadingInOrder(Reading):
 
     def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
         found, more = super().read_on(look, room)
+        self.taken(found)
+        return found, more
+
+    def taken(self, found: list[int]) -> None:
         self.delivered += [each for each in found if each not in self.delivered]
         assert not self.progress.holes, "a hole was passed"
-        return found, more
 
     def come_to_an_end(self) -> None:
         super().come_to_an_end()
@@ -116,7 +139,7 @@ class ReadingWithPatience(Reading):
         """The time of each read of this life, and the ceiling then."""
 
     def further_steps(self) -> dict[Callable[[], None], float]:
-        return {self.let_time_pass: 3}
+        return {**super().further_steps(), self.let_time_pass: 3}
 
     def let_time_pass(self) -> None:
         self.now += self.random.choice([1, 3, 6, 10])
@@ -152,6 +175,32 @@ class TestAnyOrderOfEvents:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reading, "MOST_HOLES", 2)
             Reading(seed).play(steps=150)
+
+
+class TestTakingWhatWasReadWithoutALook:
+    def take(self, ids: list[int], *, read_to: int, room: int = 10) -> tuple[list[int], int]:
+        progress = Progress(read_to, Gaps())
+        rows = [Row(each, matches=each != 5) for each in ids]
+        taken = make_reader("key").take(rows, progress, room)
+        return [row[0] for row in taken], progress.read_to
+
+    def test_without_a_hole_it_is_as_good_as_any_read(self) -> None:
+        assert self.take([4, 5, 6], read_to=3) == ([4, 6], 6)
+
+    def test_what_was_read_meanwhile_is_not_taken_again(self) -> None:
+        assert self.take([4, 5, 6], read_to=5) == ([6], 6)
+        assert self.take([4, 5, 6], read_to=7) == ([], 7)
+
+    @pytest.mark.parametrize("ids", [[5, 6], [4, 6], []])
+    def test_a_hole_takes_a_look(self, ids: list[int]) -> None:
+        assert self.take(ids, read_to=3) == ([], 3)
+
+    def test_where_there_is_no_room_nothing_is_taken(self) -> None:
+        assert self.take([4, 5, 6], read_to=3, room=2) == ([], 3)
+
+    def test_while_an_earlier_event_may_come_nothing_is_taken(self) -> None:
+        progress = Progress(3, Gaps([(2, 2)]))
+        assert make_reader("key").take([Row(4)], progress, 10) == []
 
 
 class TestUpToAHole:

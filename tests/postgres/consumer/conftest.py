@@ -142,11 +142,13 @@ class Database:
         )
         return [row.pid for row in found]
 
-    @contextmanager
-    def locked(self, table: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def locked(self, table: str) -> AsyncIterator[None]:
         """Meanwhile nobody reads or writes this table."""
+        lock = text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         with self.engine.begin() as connection:
-            connection.execute(text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
+            # In a thread: a transaction of the consumer that has to end first is in this loop.
+            await anyio.to_thread.run_sync(connection.execute, lock)
             yield
 
     def end_consumer_backends(self) -> None:

@@ -127,6 +127,25 @@ class TestInTheCommit:
 class TestInTheSettling:
     """The statements that settle are cut off; afterwards they are there, once."""
 
+    async def test_a_failure_of_order_total_is_counted_once(
+        self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    ) -> None:
+        @outbox.listener("billing", on="order.*", order="total", retry=QUICK)
+        async def charge(event: Event[Any]) -> None:
+            raise ValueError("always")
+
+        async with consuming(outbox) as running:
+            await running.listening()
+            async with database.locked("outbox_listeners"):
+                producer.add(1)
+                await running.recorder.seen(AttemptFailed)
+                await comes_true(database.waiting_backends)
+                database.end_consumer_backends()
+            await running.dead("billing")
+
+        [dead] = database.dead_letters("billing")
+        assert [each["attempt"] for each in dead.errors] == [1, 2, 3]
+
     async def test_a_failure_of_a_parked_delivery_is_counted_once(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
     ) -> None:
@@ -143,7 +162,7 @@ class TestInTheSettling:
         async with consuming(outbox) as running:
             producer.add(1, key="a")
             await comes_true(lambda: len(calls) == 2)
-            with database.locked("outbox_deliveries"):
+            async with database.locked("outbox_deliveries"):
                 go.set()
                 await running.recorder.seen(AttemptFailed, attempt=2)
                 await comes_true(database.waiting_backends)
@@ -163,7 +182,7 @@ class TestInTheSettling:
 
         async with consuming(outbox) as running:
             await running.listening()
-            with database.locked("outbox_dead_letters"):
+            async with database.locked("outbox_dead_letters"):
                 producer.add(1)
                 await running.recorder.seen(AttemptFailed)
                 await comes_true(database.waiting_backends)

@@ -134,7 +134,7 @@ async def test_attempts_and_wait_survive_an_outage_of_the_database(
 
     async with consuming(outbox, lease_duration=timedelta(seconds=3)) as running:
         await running.settled("billing", outcome="retry")
-        with database.locked("outbox_deliveries"):
+        async with database.locked("outbox_deliveries"):
             # It asks for deliveries that are due from time to time: there it is when it ends.
             await comes_true(database.waiting_backends)
             database.end_consumer_backends()
