@@ -25,6 +25,15 @@ RESOLUTIONS = ("replayed", "discarded", "fixed")
 
 _AWAITING = ("scheduled", "parked")
 
+_SMALL_AND_HOT = {
+    "fillfactor": 50,
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 100,
+    "autovacuum_analyze_scale_factor": 0,
+    "autovacuum_analyze_threshold": 1000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
@@ -38,10 +47,13 @@ class Tables:
     outbox: Table
     listeners: Table
     deliveries: Table
+    ranges: Table
     dead_letters: Table
     idempotency_keys: Table
     audit: Table
     inbox: Table
+    results: Table
+    crons: Table
 
 
 def tables(names: Names) -> Tables:
@@ -53,10 +65,13 @@ def tables(names: Names) -> Tables:
         outbox=_outbox(metadata, names.table()),
         listeners=_listeners(metadata, names.table("listeners")),
         deliveries=_deliveries(metadata, names.table("deliveries")),
+        ranges=_ranges(metadata, names.table("ranges")),
         dead_letters=_dead_letters(metadata, names.table("dead_letters")),
         idempotency_keys=_idempotency_keys(metadata, names.table("idempotency_keys")),
         audit=_audit(metadata, names.table("audit")),
         inbox=_inbox(metadata, names.table("inbox")),
+        results=_results(metadata, names.table("results")),
+        crons=_crons(metadata, names.table("crons")),
     )
 
 
@@ -78,7 +93,7 @@ def _meta(metadata: MetaData, name: str) -> Table:
 
 
 def _outbox(metadata: MetaData, name: str) -> Table:
-    return Table(
+    table = Table(
         name,
         metadata,
         Column("id", sa.BigInteger, sa.Identity(always=True, cache=1), nullable=False),
@@ -87,6 +102,15 @@ def _outbox(metadata: MetaData, name: str) -> Table:
         sa.PrimaryKeyConstraint("id", name=f"{name}_pkey"),
         postgresql_partition_by="RANGE (id)",
     )
+    c = table.c
+    sa.Index(f"{name}_urgent_idx", c.id, postgresql_where=c.priority > 0)
+    sa.Index(
+        f"{name}_event_id_idx",
+        c.event_id,
+        postgresql_using="brin",
+        postgresql_with={"pages_per_range": 16},
+    )
+    return table
 
 
 def _listeners(metadata: MetaData, name: str) -> Table:
@@ -119,14 +143,7 @@ def _listeners(metadata: MetaData, name: str) -> Table:
             (sa.column("partition") >= 0) & (sa.column("partition") < sa.column("partition_count")),
             name=f"{name}_partition_check",
         ),
-        postgresql_with={
-            "fillfactor": 50,
-            "autovacuum_vacuum_scale_factor": 0,
-            "autovacuum_vacuum_threshold": 100,
-            "autovacuum_analyze_scale_factor": 0,
-            "autovacuum_analyze_threshold": 1000,
-            "autovacuum_vacuum_cost_delay": 0,
-        },
+        postgresql_with=_SMALL_AND_HOT,
     )
 
 
@@ -147,8 +164,9 @@ def _deliveries(metadata: MetaData, name: str) -> Table:
         *_attempts(),
         Column("last_error_code", sa.Text),
         Column("last_error", sa.Text),
-        *_lease(),
+        Column("range", sa.BigInteger),
         _time("cancel_requested_at", nullable=True),
+        Column("cancel_reason", sa.Text),
         _time("created_at"),
         _time("updated_at"),
         sa.PrimaryKeyConstraint("listener", "position", name=f"{name}_pkey"),
@@ -164,11 +182,32 @@ def _deliveries(metadata: MetaData, name: str) -> Table:
             "autovacuum_analyze_scale_factor": 0.05,
         },
     )
-    c, due = table.c, table.c.state.in_(_AWAITING)
+    c, due = table.c, table.c.state.in_(_AWAITING) & table.c.range.is_(None)
     sa.Index(f"{name}_due_idx", c.listener, c.priority.desc(), c.due_at, postgresql_where=due)
+    sa.Index(f"{name}_next_idx", c.listener, c.due_at, postgresql_where=due)
     has_key = c.key.is_not(None)
     sa.Index(f"{name}_key_idx", c.listener, c.key, c.position, postgresql_where=has_key)
     return table
+
+
+def _ranges(metadata: MetaData, name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("listener", sa.Text, nullable=False),
+        Column("number", sa.BigInteger, sa.Identity(always=True), nullable=False),
+        Column("last_processed_id", sa.BigInteger, nullable=False),
+        _count("revision", sa.BigInteger),
+        Column("gaps", JSONB, nullable=False),
+        _count("crashes", sa.Integer),
+        Column("suspect_position", sa.BigInteger),
+        _count("suspect_count", sa.Integer),
+        *_lease(first_token=1),
+        _time("created_at"),
+        _time("updated_at"),
+        sa.PrimaryKeyConstraint("listener", "number", name=f"{name}_pkey"),
+        postgresql_with=_SMALL_AND_HOT,
+    )
 
 
 def _dead_letters(metadata: MetaData, name: str) -> Table:
@@ -256,6 +295,32 @@ def _inbox(metadata: MetaData, name: str) -> Table:
     return table
 
 
+def _results(metadata: MetaData, name: str) -> Table:
+    table = Table(
+        name,
+        metadata,
+        Column("event_id", sa.Uuid, nullable=False),
+        Column("listener", sa.Text, nullable=False),
+        Column("result_ref", sa.Text, nullable=False),
+        _time("recorded_at"),
+        Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("event_id", "listener", name=f"{name}_pkey"),
+    )
+    sa.Index(f"{name}_expires_at_idx", table.c.expires_at)
+    return table
+
+
+def _crons(metadata: MetaData, name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("name", sa.Text, nullable=False),
+        Column("last_tick", sa.DateTime(timezone=True), nullable=False),
+        _time("updated_at"),
+        sa.PrimaryKeyConstraint("name", name=f"{name}_pkey"),
+    )
+
+
 def _event() -> tuple[Column[object], ...]:
     """What the log and a dead letter's copy have in common."""
     return (
@@ -274,10 +339,11 @@ def _attempts() -> tuple[Column[object], ...]:
     return _count("attempts", sa.Integer), _count("crashes", sa.Integer), _json("errors", "[]")
 
 
-def _lease() -> tuple[Column[object], ...]:
+def _lease(first_token: int = 0) -> tuple[Column[object], ...]:
+    token = sa.literal(first_token)
     return (
         Column("locked_by", sa.Text),
-        _count("lease_token", sa.BigInteger),
+        Column("lease_token", sa.BigInteger, nullable=False, server_default=token),
         _time("lease_expires_at", nullable=True),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ _SERVER = pytest.StashKey[TestServer]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Under nohup it is ignored, and so it would be in the processes whose end by it is tested.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Only a worker of pytest-xdist has workerinput: there the controller owns the server.
     address: str | None = getattr(config, "workerinput", {}).get("server_url")
     config.stash[_SERVER] = TestServer(address)

@@ -49,12 +49,12 @@ async def _is_drained(services: Services, number: int, asked: list[int], *, retr
     """*asked* keeps the ceiling for listeners of others: asked for again and again, it would rise
     with the log, and never be reached."""
     cursors = services.tenures.cursors
-    if any(name not in cursors for name in services.leasing.held):
+    if any(key not in cursors for key in services.leasing.held):
         return False  # claimed, and about to start
     for cursor in tuple(cursors.values()):
         if not cursor.has_drained(number, retries=retries):
             return False
-    others = [name for name in services.leasing.wanted if name not in cursors]
+    others = services.leasing.wanted
     if not others or not retries:
         return True
     try:

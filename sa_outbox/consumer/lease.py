@@ -25,6 +25,8 @@ class Lease:
 
     def __init__(self, row: Any, *, duration: float, began: float) -> None:
         self.listener: str = row["name"]
+        self.part: int = row["part"]
+        """Which partition of the listener, or which range of a queue."""
         self.token: int = row["token"]
         self.stands_at(row)
         self.fingerprint: str | None = row["fingerprint"]
@@ -32,12 +34,17 @@ class Lease:
         """Holders in a row that did not release it: they died, or slept for too long."""
         self.term: dict[str, Any] = {
             "name": self.listener,
+            "part": self.part,
             "token": self.token,
             "duration": duration,
         }
         self._trusted_until = began + TRUSTED * duration
         self._duration = duration
         self.is_lost = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.listener, self.part
 
     def stands_at(self, row: Any) -> None:
         """Take over from the listener's row where a cursor has to begin."""

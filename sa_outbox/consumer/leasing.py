@@ -26,13 +26,14 @@ class Leasing:
         self._listeners = {listener.name: listener for listener in listeners}
         self._owner = owner
         self._duration = shared.settings.lease_duration.total_seconds()
-        self.held: dict[str, Lease] = {}
+        self.held: dict[tuple[str, int], Lease] = {}
         self.bell = Bell()
         """Rung when something may be free."""
 
     @property
     def wanted(self) -> list[str]:
-        return [name for name in self._listeners if name not in self.held]
+        held = {name for name, _ in self.held}
+        return [name for name in self._listeners if name not in held]
 
     async def claim(self) -> list[Lease]:
         """Claim what is free; the caller works for each and gives it back."""
@@ -49,7 +50,7 @@ class Leasing:
         claimed = []
         for row in rows:
             lease = Lease(row, duration=self._duration, began=began)
-            self.held[lease.listener] = lease
+            self.held[lease.key] = lease
             self._shared.tell(
                 LeaseClaimed(lease.listener, lease.token, lease.position, lease.crashes > 0)
             )
@@ -76,21 +77,23 @@ class Leasing:
         rows = await self._shared.connections.rows(
             self._shared.statements.renew,
             names=[lease.listener for lease in leases],
+            parts=[lease.part for lease in leases],
             tokens=[lease.token for lease in leases],
             duration=self._duration,
         )
-        paused = {row["name"]: row["paused"] for row in rows}
+        paused = {(row["name"], row["part"]): row["paused"] for row in rows}
         for lease in leases:
-            if lease.listener in paused:
+            if lease.key in paused:
                 lease.renewed(began)
-        lost = [lease for lease in leases if lease.listener not in paused]
-        return lost, [lease for lease in leases if paused.get(lease.listener)]
+        lost = [lease for lease in leases if lease.key not in paused]
+        return lost, [lease for lease in leases if paused.get(lease.key)]
 
     async def release(self, lease: Lease) -> None:
         """Give it back: free for others at once."""
         rows = await self._shared.connections.rows(
             self._shared.statements.release,
             name=lease.listener,
+            part=lease.part,
             token=lease.token,
             crashed=lease.is_lost,
         )
@@ -99,8 +102,8 @@ class Leasing:
             await self._shared.connections.rows(self._shared.statements.notify_released)
 
     def forget(self, lease: Lease) -> None:
-        if self.held.get(lease.listener) is lease:
-            del self.held[lease.listener]
+        if self.held.get(lease.key) is lease:
+            del self.held[lease.key]
 
     async def _compare(self, lease: Lease) -> None:
         declared = self._listeners[lease.listener].fingerprint
@@ -111,6 +114,7 @@ class Leasing:
         await self._shared.connections.rows(
             self._shared.statements.declare,
             name=lease.listener,
+            part=lease.part,
             token=lease.token,
             fingerprint=declared,
         )

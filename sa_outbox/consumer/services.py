@@ -218,7 +218,7 @@ class Services:
         for lease in lost:
             self.tenures.drop(lease)
         for lease in paused:
-            cursor = self.tenures.cursors.get(lease.listener)
+            cursor = self.tenures.cursors.get(lease.key)
             if cursor is not None:
                 cursor.stop()
 

@@ -102,7 +102,7 @@ def _of_their_own(statements: Statements, lease: Lease, items: Sequence[Item]) -
 
 
 def _named(lease: Lease) -> dict[str, Any]:
-    return {"name": lease.listener, "token": lease.token}
+    return {"name": lease.listener, "part": lease.part, "token": lease.token}
 
 
 def _move(
@@ -201,7 +201,7 @@ class Settler:
         """The listener's row: position, gaps, revision, retries. Raises :class:`LeaseLost`."""
         term = self._lease.term
         rows = await self._connections.rows(
-            self._statements.stand, name=term["name"], token=term["token"]
+            self._statements.stand, name=term["name"], part=term["part"], token=term["token"]
         )
         if not rows:
             raise self._lease.lost()

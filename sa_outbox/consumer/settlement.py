@@ -94,7 +94,10 @@ class Settlement:
         """All that was in flight when a holder of the listener died is settled."""
         term = self._lease.term
         await self._shared.connections.rows(
-            self._shared.statements.forget_crashes, name=term["name"], token=term["token"]
+            self._shared.statements.forget_crashes,
+            name=term["name"],
+            part=term["part"],
+            token=term["token"],
         )
 
     def plan(self, items: Sequence[Item], new: Saved) -> list[Write]:

@@ -33,12 +33,12 @@ class Tenures:
     def __init__(
         self, shared: Shared, leasing: Leasing, listeners: Listeners, look: Callable[[], None]
     ) -> None:
-        self.cursors: dict[str, Cursor] = {}
+        self.cursors: dict[tuple[str, int], Cursor] = {}
         self._shared = shared
         self._leasing = leasing
         self._listeners = listeners
         self._look = look
-        self._scopes: dict[str, CancelScope] = {}
+        self._scopes: dict[tuple[str, int], CancelScope] = {}
         self.stopping = False
 
     async def work(self, lease: Lease) -> None:
@@ -47,7 +47,7 @@ class Tenures:
         try:
             pause = FIRST_PAUSE
             while not self.stopping:
-                cursor = self.cursors[name] = Cursor(self._shared, self._listeners[name], lease)
+                cursor = self.cursors[lease.key] = Cursor(self._shared, self._listeners[name], lease)
                 self._look()
                 error = await self._run(cursor)
                 if error is None:
@@ -59,8 +59,8 @@ class Tenures:
                 self._shared.tell(DatabaseBack(where))
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
-            self.cursors.pop(name, None)
-            self._scopes.pop(name, None)
+            self.cursors.pop(lease.key, None)
+            self._scopes.pop(lease.key, None)
             await self._give_back(lease)
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Tenures:
     def drop(self, lease: Lease) -> None:
         """The lease is lost: cancel what runs under it."""
         lease.is_lost = True
-        scope = self._scopes.get(lease.listener)
+        scope = self._scopes.get(lease.key)
         if scope is not None:
             scope.cancel()
 
@@ -85,7 +85,7 @@ class Tenures:
         """None: stopped, cancelled or lost. Else what the database raised."""
         try:
             with CancelScope() as scope:
-                self._scopes[cursor.lease.listener] = scope
+                self._scopes[cursor.lease.key] = scope
                 await cursor.run()
         except LeaseLost:
             cursor.lease.is_lost = True

@@ -46,10 +46,13 @@ def upgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
         *_log(schema, prefix),
         *_listeners(schema, prefix),
         *_deliveries(schema, prefix),
+        *_ranges(schema, prefix),
         *_dead_letters(schema, prefix),
         *_idempotency_keys(schema, prefix),
         *_audit(schema, prefix),
         *_inbox(schema, prefix),
+        *_results(schema, prefix),
+        *_crons(schema, prefix),
         *_version(schema, prefix),
     )
 
@@ -57,9 +60,12 @@ def upgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
 def downgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
     suffixes = (
         "_inbox",
+        "_crons",
+        "_results",
         "_audit",
         "_idempotency_keys",
         "_dead_letters",
+        "_ranges",
         "_deliveries",
         "_listeners",
         "",  # with every partition
@@ -136,7 +142,17 @@ CREATE TABLE {log} (
         f"    DEFAULT\n"
         f"    WITH ({_INSERT_ONLY})"
     )
-    return (parent, *partitions, rest)
+    # Both cost an ordinary event next to nothing: the one does not hold it, and the other keeps a
+    # few bytes for many pages, which is enough because event ids grow with time.
+    urgent = f"""\
+CREATE INDEX "{prefix}_urgent_idx"
+    ON {log} ("id")
+    WHERE "priority" > 0"""
+    by_event_id = f"""\
+CREATE INDEX "{prefix}_event_id_idx"
+    ON {log} USING brin ("event_id")
+    WITH (pages_per_range = 16)"""
+    return (parent, urgent, by_event_id, *partitions, rest)
 
 
 def _listeners(schema: str | None, prefix: str) -> tuple[str, ...]:
@@ -193,10 +209,9 @@ CREATE TABLE {deliveries} (
     "errors" jsonb NOT NULL DEFAULT '[]',
     "last_error_code" text,
     "last_error" text,
-    "locked_by" text,
-    "lease_token" bigint NOT NULL DEFAULT 0,
-    "lease_expires_at" timestamp with time zone,
+    "range" bigint,
     "cancel_requested_at" timestamp with time zone,
+    "cancel_reason" text,
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT "{prefix}_deliveries_pkey" PRIMARY KEY ("listener", "position"),
@@ -208,11 +223,37 @@ CREATE TABLE {deliveries} (
         f"""\
 CREATE INDEX "{prefix}_deliveries_due_idx"
     ON {deliveries} ("listener", "priority" DESC, "due_at")
-    WHERE "state" IN ('scheduled', 'parked')""",
+    WHERE "state" IN ('scheduled', 'parked') AND "range" IS NULL""",
+        f"""\
+CREATE INDEX "{prefix}_deliveries_next_idx"
+    ON {deliveries} ("listener", "due_at")
+    WHERE "state" IN ('scheduled', 'parked') AND "range" IS NULL""",
         f"""\
 CREATE INDEX "{prefix}_deliveries_key_idx"
     ON {deliveries} ("listener", "key", "position")
     WHERE "key" IS NOT NULL""",
+    )
+
+
+def _ranges(schema: str | None, prefix: str) -> tuple[str, ...]:
+    return (
+        f"""\
+CREATE TABLE {qualified(schema, prefix + "_ranges")} (
+    "listener" text NOT NULL,
+    "number" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    "last_processed_id" bigint NOT NULL,
+    "revision" bigint NOT NULL DEFAULT 0,
+    "gaps" jsonb NOT NULL,
+    "crashes" integer NOT NULL DEFAULT 0,
+    "suspect_position" bigint,
+    "suspect_count" integer NOT NULL DEFAULT 0,
+    "locked_by" text,
+    "lease_token" bigint NOT NULL DEFAULT 1,
+    "lease_expires_at" timestamp with time zone,
+    "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "{prefix}_ranges_pkey" PRIMARY KEY ("listener", "number")
+) WITH ({_SMALL_AND_HOT})""",
     )
 
 
@@ -312,6 +353,34 @@ CREATE TABLE {inbox} (
     CONSTRAINT "{prefix}_inbox_pkey" PRIMARY KEY ("consumer", "message_id")
 )""",
         f'CREATE INDEX "{prefix}_inbox_expires_at_idx" ON {inbox} ("expires_at")',
+    )
+
+
+def _results(schema: str | None, prefix: str) -> tuple[str, ...]:
+    results = qualified(schema, prefix + "_results")
+    return (
+        f"""\
+CREATE TABLE {results} (
+    "event_id" uuid NOT NULL,
+    "listener" text NOT NULL,
+    "result_ref" text NOT NULL,
+    "recorded_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    "expires_at" timestamp with time zone NOT NULL,
+    CONSTRAINT "{prefix}_results_pkey" PRIMARY KEY ("event_id", "listener")
+)""",
+        f'CREATE INDEX "{prefix}_results_expires_at_idx" ON {results} ("expires_at")',
+    )
+
+
+def _crons(schema: str | None, prefix: str) -> tuple[str, ...]:
+    return (
+        f"""\
+CREATE TABLE {qualified(schema, prefix + "_crons")} (
+    "name" text NOT NULL,
+    "last_tick" timestamp with time zone NOT NULL,
+    "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "{prefix}_crons_pkey" PRIMARY KEY ("name")
+)""",
     )
 
 

@@ -25,13 +25,14 @@ MAX_ERRORS = 50
 """Most errors that are kept of one delivery: the first, and the latest ones."""
 
 _TERM = (
-    "name = :name AND partition = 0 AND lease_token = :token AND last_processed_id = :old"
+    "name = :name AND partition = :part AND lease_token = :token AND last_processed_id = :old"
     " AND revision = :revision"
     " AND locked_by IS NOT NULL"
 )
 _RENEWED = "lease_expires_at = clock_timestamp() + make_interval(secs => :duration)"
 _TYPES = (
     bindparam("name", type_=Text),
+    bindparam("part", type_=BigInteger),
     bindparam("token", type_=BigInteger),
     bindparam("old", type_=BigInteger),
     bindparam("revision", type_=BigInteger),
@@ -151,7 +152,7 @@ def forget_crashes(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET crashes = 0, suspect_count = 0, suspect_position = NULL
-        WHERE name = :name AND partition = 0 AND lease_token = :token RETURNING name
+        WHERE name = :name AND partition = :part AND lease_token = :token RETURNING name
         """
     )
 
@@ -169,7 +170,7 @@ def stand(tables: Tables) -> TextClause:
             retry_position,
             CAST(extract(epoch FROM retry_after - clock_timestamp()) AS float8) AS retry_in
         FROM {quoted(tables.listeners)}
-        WHERE name = :name AND partition = 0 AND lease_token = :token AND locked_by IS NOT NULL
+        WHERE name = :name AND partition = :part AND lease_token = :token AND locked_by IS NOT NULL
         FOR UPDATE
         """
     )
@@ -181,7 +182,7 @@ def remember_error(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET last_error_code = :code, last_error = :message, last_error_at = clock_timestamp()
-        WHERE name = :name AND partition = 0 AND lease_token = :token
+        WHERE name = :name AND partition = :part AND lease_token = :token
         """
     )
 
@@ -190,7 +191,7 @@ def declare(tables: Tables) -> TextClause:
     """Note how the listener :name is declared now."""
     return text(
         f"UPDATE {quoted(tables.listeners)} SET fingerprint = :fingerprint"
-        " WHERE name = :name AND lease_token = :token"
+        " WHERE name = :name AND partition = :part AND lease_token = :token"
     )
 
 

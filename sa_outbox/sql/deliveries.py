@@ -46,6 +46,7 @@ def park(tables: Tables) -> TextClause:
         JOIN {log_name(tables)} AS o ON o.id = p.position
         ON CONFLICT (listener, position) DO UPDATE SET
             state = excluded.state, due_at = excluded.due_at, attempts = excluded.attempts,
+            range = NULL,
             errors = CASE WHEN excluded.errors = '[]' THEN d.errors ELSE {errors} END,
             last_error_code = excluded.last_error_code, last_error = excluded.last_error,
             updated_at = clock_timestamp()
@@ -134,7 +135,7 @@ def next_due(tables: Tables) -> TextClause:
         f"""
         SELECT CAST(extract(epoch FROM min(due_at) - clock_timestamp()) AS float8)
         FROM {quoted(tables.deliveries)}
-        WHERE listener = :listener AND state IN ('scheduled', 'parked')
+        WHERE listener = :listener AND state IN ('scheduled', 'parked') AND range IS NULL
           AND NOT position = ANY (:taken)
         """
     ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))

@@ -24,7 +24,7 @@ _SPAN = "make_interval(secs => :duration)"
 def claim(tables: Tables) -> TextClause:
     """Claim those of the listeners :names that are free or expired, for :owner.
 
-    A row each: name, token, position, gaps (text), revision, retry_count, retry_position, retry_in
+    A row each: name, part (the partition), token, position, gaps (text), revision, retry_count, retry_position, retry_in
     (seconds), crashes (holders that died in a row: an expired lease of another owner is one),
     fingerprint.
     Locks the rows it claims; one that somebody else works on right now is passed by. Primary key.
@@ -43,7 +43,7 @@ def claim(tables: Tables) -> TextClause:
             lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp(),
             crashes = l.crashes + CASE WHEN free.locked_by <> :owner THEN 1 ELSE 0 END
         FROM free WHERE l.name = free.name AND l.partition = free.partition
-        RETURNING l.name, l.lease_token AS token, l.last_processed_id AS position,
+        RETURNING l.name, l.partition AS part, l.lease_token AS token, l.last_processed_id AS position,
             CAST(l.gaps AS text) AS gaps, l.revision, l.retry_count, l.retry_position,
             CAST(extract(epoch FROM l.retry_after - clock_timestamp()) AS float8) AS retry_in,
             l.crashes, l.fingerprint
@@ -56,7 +56,7 @@ def claim(tables: Tables) -> TextClause:
 
 
 def renew(tables: Tables) -> TextClause:
-    """Renew the terms (:names, :tokens). A row for each that still stands: name, paused.
+    """Renew the terms (:names, :parts, :tokens). A row for each that stands: name, part, paused.
 
     A term that is missing from the answer is lost. Locks the rows. Primary key.
     """
@@ -64,19 +64,20 @@ def renew(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)} AS l
         SET lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp()
-        FROM unnest(:names, :tokens) AS held (name, token)
-        WHERE l.name = held.name AND l.lease_token = held.token AND l.locked_by IS NOT NULL
-        RETURNING l.name, l.paused_at IS NOT NULL AS paused
+        FROM unnest(:names, :parts, :tokens) AS held (name, part, token)
+        WHERE l.name = held.name AND l.partition = held.part AND l.lease_token = held.token AND l.locked_by IS NOT NULL
+        RETURNING l.name, l.partition AS part, l.paused_at IS NOT NULL AS paused
         """
     ).bindparams(
         bindparam("names", type_=ARRAY(Text)),
+        bindparam("parts", type_=ARRAY(BigInteger)),
         bindparam("tokens", type_=ARRAY(BigInteger)),
         bindparam("duration", type_=Double),
     )
 
 
 def release(tables: Tables) -> TextClause:
-    """Give the term (:name, :token) back: free at once. Nothing if it is not ours any more.
+    """Give the term (:name, :part, :token) back: free at once. Nothing if it is not ours any more.
 
     :crashed: its holder had stopped trusting it, so a handler may have blocked the process.
     """
@@ -85,7 +86,8 @@ def release(tables: Tables) -> TextClause:
         UPDATE {quoted(tables.listeners)}
         SET locked_by = NULL, lease_expires_at = NULL, updated_at = clock_timestamp(),
             crashes = crashes + CASE WHEN :crashed THEN 1 ELSE 0 END
-        WHERE name = :name AND lease_token = :token AND locked_by IS NOT NULL
+        WHERE name = :name AND partition = :part AND lease_token = :token
+          AND locked_by IS NOT NULL
         RETURNING name
         """
     ).bindparams(bindparam("crashed", type_=Boolean))

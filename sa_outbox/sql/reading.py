@@ -140,7 +140,7 @@ def read_due(tables: Tables) -> TextClause:
         f"""
         WITH due AS MATERIALIZED (
             SELECT position, key, state, due_at FROM {deliveries}
-            WHERE listener = :listener AND state IN ('scheduled', 'parked')
+            WHERE listener = :listener AND state IN ('scheduled', 'parked') AND range IS NULL
               AND due_at <= clock_timestamp() AND NOT position = ANY (:taken)
             ORDER BY priority DESC, due_at LIMIT :limit
         ), chosen AS (

@@ -103,6 +103,7 @@ def test_a_listen_connection_that_is_swallowed_is_noticed_and_made_again(dsn: st
         scene.write(dsn, 5)
         # Far less than the 30 s after which a consumer that believes to listen would look.
         eventually(lambda: scene.has_seen_all(dsn, *LISTENERS), within=15)
+        eventually(lambda: member.said("database away"), within=15)
         member.lines.clear()
         proxy.pass_on()
         eventually(lambda: member.said("listening"), within=20)

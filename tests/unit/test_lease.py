@@ -33,6 +33,7 @@ def claimed(**columns: Any) -> Lease:
     """A lease claimed at 1000."""
     row = {
         "name": "billing",
+        "part": 0,
         "token": 4,
         "position": 70,
         "gaps": "[[60, 62]]",
@@ -113,4 +114,5 @@ class TestTakingOver:
         assert lease.fingerprint == "f"
 
     def test_the_term_is_what_every_statement_under_it_needs(self) -> None:
-        assert claimed().term == {"name": "billing", "token": 4, "duration": DURATION}
+        assert claimed().term == {"name": "billing",
+        "part": 0, "token": 4, "duration": DURATION}
