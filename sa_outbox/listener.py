@@ -17,7 +17,7 @@ from .retry import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Order: TypeAlias = Literal["total", "key"]
+Order: TypeAlias = Literal["total", "key", "none"]
 Start: TypeAlias = Literal["beginning", "now"] | int | datetime
 On: TypeAlias = str | type | Iterable[str | type]
 H = TypeVar("H", bound=Handler)
@@ -40,7 +40,8 @@ class Listener:
     """Event types, ``*`` for any run of characters. A change applies from the cursor on."""
     order: Order = "key"
     """``"key"``: events of one key in their order, different keys side by side. ``"total"``: one
-    after the other, in the order of the log."""
+    after the other, in the order of the log. ``"none"``: a queue, shared by all processes; urgent
+    events first, else about in the order of the log."""
     concurrency: int = 1
     """How many handlers run at once, each for another key."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -73,9 +74,10 @@ class Listener:
         return hashlib.sha256(declared.encode()).hexdigest()[:16]
 
     def _check_numbers(self) -> None:
-        if self.order not in ("total", "key"):
+        if self.order not in ("total", "key", "none"):
             raise ConfigError(
-                f'order of listener {self.name!r} must be "total" or "key", not {self.order!r}'
+                f'order of listener {self.name!r} must be "total", "key" or "none", '
+                f"not {self.order!r}"
             )
         for what, value, most in (
             ("concurrency", self.concurrency, 1000),

@@ -17,7 +17,7 @@ from sa_outbox.observe import CaughtUp
 from .caution import Caution
 from .gate import Bell
 from .hand import Hand
-from .intake import Intake
+from .intake import Intake, RangeIntake
 from .lanes import Lanes, OneLane
 from .outcomes import Outcomes
 from .progress import Progress
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .item import Item
     from .lease import Lease
     from .shared import Shared
+    from .statements import Settling
 
 
 class Cursor:
@@ -41,15 +42,22 @@ class Cursor:
         self.progress = Progress(lease.position, lease.gaps, lease.revision)
         one_by_one = listener.concurrency == 1 and not listener.call.batch
         self.lanes = OneLane() if one_by_one else Lanes()
-        self.intake = Intake(shared, listener, lease, self.progress, self.lanes)
+        self.intake, statements = self._reading()
         self.settlement = Settlement(
-            shared, lease, self.progress, follow=self.intake.follow, after=self.settled
+            shared,
+            lease,
+            self.progress,
+            statements,
+            follow=self.intake.follow,
+            after=self.settled,
         )
         self.outcomes = Outcomes(shared, listener)
         self.in_hand = 0
         """Events that hands have."""
         self.caution = Caution(lease.crashes, listener)
         self.stopping = False
+        self.slots: anyio.Semaphore | None = None
+        """Shared by all ranges of a queue: together they run ``concurrency`` handlers."""
         self._changed = Bell()
         self._idle: list[anyio.Event] = []
         self._held: Item | None = None
@@ -57,7 +65,13 @@ class Cursor:
         self._refresh_at = 0.0
         self._told_of = -1
         self._enough = listener.batch_size // 2
+        self._wanted_hands = listener.concurrency
         self._broken: BaseException | None = None
+
+    def _reading(self) -> tuple[Intake | RangeIntake, Settling]:
+        """Where events come from, and what is written under the lease."""
+        intake = Intake(self.shared, self.listener, self.lease, self.progress, self.lanes)
+        return intake, self.shared.statements
 
     async def run(self) -> None:
         """Work until stopped. Raises :class:`LeaseLost`, or what the database raised."""
@@ -65,7 +79,7 @@ class Cursor:
             self._retry_at = monotonic() + self.lease.retry_in
         error: Exception | None = None
         async with anyio.create_task_group() as hands:
-            for _ in range(self.listener.concurrency):
+            for _ in range(self._wanted_hands):
                 hands.start_soon(Hand(self).run)
             try:
                 await self._pump()

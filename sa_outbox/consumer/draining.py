@@ -36,7 +36,8 @@ async def until_drained(
     number = horizon.number + 2
     asked: list[int] = []
     while not stopped():
-        if services.tenures.cursors and horizon.latest.number < number:
+        reads = services.tenures.cursors or services.queues
+        if reads and horizon.latest.number < number:
             services.ring("poll")
         elif await _is_drained(services, number, asked, retries=retries):
             return True
@@ -54,13 +55,18 @@ async def _is_drained(services: Services, number: int, asked: list[int], *, retr
     for cursor in tuple(cursors.values()):
         if not cursor.has_drained(number, retries=retries):
             return False
-    others = services.leasing.wanted
-    if not others or not retries:
+    if not all(queue.has_read(number) for queue in services.queues):
+        return False
+    queues = [queue.listener.name for queue in services.queues]
+    others = services.leasing.wanted if retries else []
+    if not others and not queues:
         return True
     try:
         if not asked:
             asked.append(await services.ceiling())
-        return not await services.behind(others, asked[0])
+        if queues and await services.busy(queues, asked[0], retries=retries):
+            return False
+        return not others or not await services.behind(others, asked[0])
     except Exception as error:
         if not is_database_error(error):
             raise

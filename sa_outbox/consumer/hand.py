@@ -43,15 +43,14 @@ class Hand:
     async def run(self) -> None:
         """Attempt events until cancelled. Errors that are not a handler's end the cursor."""
         try:
+            slots = self._cursor.slots
             while True:
-                if self._is_plain:
-                    await self._attempt_plainly()
-                items = self._take()
-                if items:
-                    await self._attempt_all(items)
-                    if monotonic() >= self._give_way_at:
-                        await self._give_way()
+                if slots is None:
+                    found = await self._work()
                 else:
+                    async with slots:
+                        found = await self._work()
+                if not found:
                     self._wanted = anyio.Event()
                     self._cursor.hand_idles(self._wanted)
                     await self._wanted.wait()
@@ -59,6 +58,18 @@ class Hand:
             self._cursor.fail(error)
         finally:
             self._dispatch.close()
+
+    async def _work(self) -> bool:
+        """Attempt what is next; False: there was nothing."""
+        if self._is_plain:
+            await self._attempt_plainly()
+        items = self._take()
+        if not items:
+            return False
+        await self._attempt_all(items)
+        if monotonic() >= self._give_way_at:
+            await self._give_way()
+        return True
 
     async def _attempt_plainly(self) -> None:
         """The same for the usual case, one event after the other, with as little around it as can

@@ -167,3 +167,45 @@ class Intake:
             return _ONE_LANE
         key = row[3]
         return row[0] if key is None else key
+
+
+class RangeIntake:
+    """Of a range of a queue: all of it is in the lanes from the beginning, and nothing follows."""
+
+    def __init__(self) -> None:
+        self.more = self.is_open = self.waits_at_a_hole = False
+        self.offered: Sequence[Any] = ()
+        self.occupied: set[str | None] = set()
+        self.next_due: float | None = None
+        self.read_look = 0
+        self.reader = self
+
+    def waits_until(self) -> float | None:
+        return None
+
+    def has_new(self, _now: float) -> bool:
+        return False
+
+    def has_read_all(self, _look: int) -> bool:
+        return False
+
+    def may_meet_a_hole(self, _look: int) -> bool:
+        return False
+
+    def follow(self, _parked: Item) -> list[Item]:
+        return []
+
+    def given_back(self, item: Item) -> None:
+        pass
+
+    async def refresh(self) -> None:
+        pass
+
+    async def take_due(self, _room: int) -> int:
+        return 0
+
+    async def take_new(self, _room: int, _now: float) -> list[Item]:
+        return []
+
+    def take_offered(self, _room: int) -> list[Item]:
+        return []

@@ -41,6 +41,8 @@ class Lease:
         self._trusted_until = began + TRUSTED * duration
         self._duration = duration
         self.is_lost = False
+        self.is_over = False
+        """Of a range: all of it is settled, so there is nothing to give back."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -24,7 +24,7 @@ class Leasing:
     def __init__(self, shared: Shared, listeners: Iterable[Listener], owner: str) -> None:
         self._shared = shared
         self._listeners = {listener.name: listener for listener in listeners}
-        self._owner = owner
+        self.owner = owner
         self._duration = shared.settings.lease_duration.total_seconds()
         self.held: dict[tuple[str, int], Lease] = {}
         self.bell = Bell()
@@ -44,7 +44,7 @@ class Leasing:
         rows = await self._shared.connections.rows(
             self._shared.statements.claim,
             names=wanted,
-            owner=self._owner,
+            owner=self.owner,
             duration=self._duration,
         )
         claimed = []

@@ -83,6 +83,6 @@ class Outcomes:
                 observers.tell(DeadLettered(*identity, item.reason))
 
     def _waiting(self, item: Item) -> Fate:
-        if item.state == "scheduled":
+        if item.state == "scheduled" or self._listener.order == "none":
             return "schedule"
         return "hold" if self._listener.order == "total" and not item.state else "park"

@@ -39,6 +39,11 @@ class Progress:
         self.unsettled: set[int] = set()
         """Events that were read and are not settled."""
 
+    def holds(self, ids: Iterable[int]) -> None:
+        """Of a range: these are all that is left of it, and nothing else can appear in it."""
+        self.holes = Gaps()
+        self.unsettled = set(ids)
+
     def has_read(
         self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: Look
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sa_outbox.sql import reading
 
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
     from sa_outbox.tables import Tables
 
-    from .connections import Connections
+    from .connections import Connection, Connections
     from .horizon import Look
     from .progress import Progress
+
+Asked: TypeAlias = "Connections | Connection"
 
 MOST_HOLES = 10_000
 """Ranges of holes above which nothing new is read until some are final: each save writes them."""
@@ -76,7 +78,7 @@ class Reader:
         return matching
 
     async def read(
-        self, connections: Connections, progress: Progress, look: Look, *, room: int, now: float
+        self, connections: Asked, progress: Progress, look: Look, *, room: int, now: float
     ) -> tuple[list[Any], bool]:
         """The next rows of the listener's types, up to *room*; and whether there may be more.
 
@@ -99,7 +101,7 @@ class Reader:
         return matching, full and self.hole is None
 
     async def _read_final(
-        self, connections: Connections, progress: Progress, look: Look, room: int
+        self, connections: Asked, progress: Progress, look: Look, room: int
     ) -> tuple[list[Any], bool]:
         rows = await connections.rows(
             self._final, cursor=progress.read_to, upper=look.final, limit=room
@@ -112,7 +114,7 @@ class Reader:
         return rows, full or look.ceiling > look.final
 
     async def _read_all(
-        self, connections: Connections, progress: Progress, ceiling: int, room: int
+        self, connections: Asked, progress: Progress, ceiling: int, room: int
     ) -> list[Any]:
         bounds = {"cursor": progress.read_to, "upper": ceiling, "limit": room}
         if not progress.holes:

@@ -16,12 +16,14 @@ from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping
 from sa_outbox.settings import ConsumerSettings
 
 from .connections import Connections, swallow
+from .cursor import Cursor
 from .draining import until_drained
 from .engines import connect_to, engines
 from .gate import Gate
 from .horizon import Horizon
 from .leasing import Leasing
 from .looking import Looker
+from .queue import Queue
 from .registration import register
 from .services import Services
 from .session import AsyncHandlerSession, HandlerSession
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from sa_outbox.outbox import Outbox
 
     from .engines import Engines
+    from .lease import Lease
 
 OWN_CONNECTIONS = 6
 """Most connections for looks, cursors and leases; one more is for LISTEN."""
@@ -158,7 +161,7 @@ class Consumer:
                     await services.start(tasks)
                     task_status.started()
                     await self._until_stopped()
-                    await self._wind_down(services.tenures)
+                    await self._wind_down(services)
                     tasks.cancel_scope.cancel()
             finally:
                 self._stop.set()
@@ -175,15 +178,15 @@ class Consumer:
             self.observers.tell(ConsumerStopping(self.reason, 0.0))
             raise
 
-    async def _wind_down(self, tenures: Tenures) -> None:
+    async def _wind_down(self, services: Services) -> None:
         grace = self.settings.grace_period.total_seconds()
         self.observers.tell(ConsumerStopping(self.reason, grace))
-        tenures.stop()
+        services.stop()
         with anyio.move_on_after(grace):
-            while tenures.cursors:
+            while services.is_at_work:
                 await self._next_progress()
-        tenures.cancel()
-        while tenures.cursors:
+        services.cancel()
+        while services.is_at_work:
             await self._next_progress()
 
     @asynccontextmanager
@@ -226,7 +229,9 @@ class Consumer:
 
     def _serve(self, made: Engines, shared: Shared) -> Services:
         settings = self.outbox.settings
-        leasing = Leasing(shared, self._listeners, self.owner)
+        queues = [each for each in self._listeners if each.order == "none"]
+        ordered = [each for each in self._listeners if each.order != "none"]
+        leasing = Leasing(shared, ordered, self.owner)
         looker = Looker(
             shared.connections,
             shared.statements,
@@ -236,9 +241,13 @@ class Consumer:
             self.observers,
         )
         services = Services(shared, leasing, looker, made.asynchronous, settings.names)
-        services.tenures = Tenures(
-            shared, leasing, self.outbox.listeners, lambda: services.ring("start")
-        )
+        services.queues = [Queue(shared, each, self.owner) for each in queues]
+
+        def cursor(lease: Lease) -> Cursor:
+            services.ring("start")
+            return Cursor(shared, self.outbox.listeners[lease.listener], lease)
+
+        services.tenures = Tenures(shared, leasing, cursor)
         if settings.notifies:
             services.wakeup = Wakeup(
                 self._listen_connect or made.connect,
@@ -250,7 +259,7 @@ class Consumer:
                     shared.statements.ping, message=message
                 ),
                 notified=lambda: services.ring("notify"),
-                released=leasing.bell.ring,
+                released=services.released,
                 reconnected=services.reconnected,
                 lost=services.lost_notifications,
             )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .leasing import Leasing
     from .looking import Looker
+    from .queue import Queue
     from .shared import Shared
     from .tenure import Tenures
     from .wakeup import Wakeup
@@ -50,6 +51,7 @@ class Services:
         self.shared = shared
         self.leasing = leasing
         self.tenures: Tenures
+        self.queues: list[Queue] = []
         self.wakeup: Wakeup | None = None
         self._looker = looker
         self._engine = engine
@@ -63,6 +65,11 @@ class Services:
         self._woken_by = by
         self._look_bell.ring()
 
+    def released(self) -> None:
+        """Another process has given something back."""
+        self.leasing.bell.ring()
+        self._wake_queues()
+
     def reconnected(self) -> None:
         """The LISTEN connection is new: what was missed is looked for, and what the server is."""
         self._verify_bell.ring()
@@ -74,12 +81,31 @@ class Services:
         self.leasing.bell.ring()
         self.ring("poll")
 
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self.tenures.stop()
+        for queue in self.queues:
+            queue.stints.stop()
+            queue.bell.ring()
+
+    def cancel(self) -> None:
+        """Cancel what still runs; its leases are given back."""
+        self.tenures.cancel()
+        for queue in self.queues:
+            queue.stints.cancel()
+
+    @property
+    def is_at_work(self) -> bool:
+        return bool(self.tenures.cursors) or any(queue.held for queue in self.queues)
+
     async def start(self, tasks: TaskGroup) -> None:
         """Claim what is free, then start everything in *tasks*."""
         await self._claim(tasks)
         tasks.start_soon(self._look_again_and_again)
         tasks.start_soon(self._keep_leases, tasks)
         tasks.start_soon(self._verify_from_time_to_time)
+        for queue in self.queues:
+            tasks.start_soon(queue.run, tasks)
         if self.wakeup is not None:
             tasks.start_soon(self.wakeup.run)
 
@@ -92,6 +118,13 @@ class Services:
         """The highest id that is visible now."""
         found: int = await self.shared.connections.value(self.shared.statements.ceiling)
         return found
+
+    async def busy(self, names: list[str], ceiling: int, *, retries: bool) -> bool:
+        """Whether something that was taken from one of these queues is not settled."""
+        connections, statements = self.shared.connections, self.shared.statements
+        owner = self.leasing.owner
+        bounds = {"names": names, "ceiling": ceiling, "owner": owner, "retries": retries}
+        return bool(await connections.rows(statements.ranges.busy, **bounds))
 
     async def behind(self, names: list[str], ceiling: int) -> bool:
         """Whether one of these listeners, of other processes, has not settled what is visible up
@@ -107,7 +140,7 @@ class Services:
         away = False
         while True:
             rung = await self._look_bell.wait(self._until_next_look(pause))
-            if not self.tenures.cursors:
+            if not self.tenures.cursors and not self.queues:
                 continue
             by = self._woken_by if rung else ("open events" if self._waiting() else "poll")
             try:
@@ -131,7 +164,12 @@ class Services:
             pause = SOONEST if rung or look.final >= look.ceiling else min(2 * pause, LATEST)
             for cursor in tuple(self.tenures.cursors.values()):
                 cursor.wake()
+            self._wake_queues()
             self.shared.progressed()
+
+    def _wake_queues(self) -> None:
+        for queue in self.queues:
+            queue.bell.ring()
 
     async def _offer_the_first_few(self) -> None:
         """Those who have nothing to do begin at once, while it is looked at the horizon."""
@@ -217,6 +255,8 @@ class Services:
         lost, paused = await self.leasing.renew()
         for lease in lost:
             self.tenures.drop(lease)
+        for queue in self.queues:
+            await queue.renew()
         for lease in paused:
             cursor = self.tenures.cursors.get(lease.key)
             if cursor is not None:
@@ -226,6 +266,8 @@ class Services:
         for lease in tuple(self.leasing.held.values()):
             if lease.has_ended():
                 self.tenures.drop(lease)
+        for queue in self.queues:
+            queue.drop_expired()
 
     # The assumptions
 

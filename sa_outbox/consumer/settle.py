@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from .item import Item
     from .lease import Lease
     from .progress import Saved
-    from .statements import Statements
+    from .statements import Settling
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 _PARKED = ("park", "behind", "schedule")
+_OF_WHAT_IS_LEFT = ("duration", "position", "gaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Write:
 
 
 def plan(
-    statements: Statements,
+    statements: Settling,
     lease: Lease,
     items: Sequence[Item],
     *,
@@ -70,7 +71,7 @@ def _is_special(item: Item) -> bool:
     return item.fate != "done" or bool(item.state)
 
 
-def _of_their_own(statements: Statements, lease: Lease, items: Sequence[Item]) -> list[Write]:
+def _of_their_own(statements: Settling, lease: Lease, items: Sequence[Item]) -> list[Write]:
     """What is written of these but for the cursor."""
     listener = lease.listener
     writes: list[Write] = []
@@ -92,7 +93,7 @@ def _of_their_own(statements: Statements, lease: Lease, items: Sequence[Item]) -
             if item.key is not None and (item.state or item.fate in _PARKED)
         }
     )
-    if keys:
+    if keys and statements.promote is not None:
         writes.append(Write(statements.promote, {"listener": listener, "keys": keys}))
     failures = [item.failure for item in items if item.failure is not None and item.fate != "hold"]
     if failures:
@@ -106,10 +107,10 @@ def _named(lease: Lease) -> dict[str, Any]:
 
 
 def _move(
-    statements: Statements, items: Sequence[Item], values: dict[str, Any], *, holding: bool
+    statements: Settling, items: Sequence[Item], values: dict[str, Any], *, holding: bool
 ) -> Write:
     for item in items:
-        if item.fate == "hold" and item.failure is not None:
+        if item.fate == "hold" and item.failure is not None and statements.hold is not None:
             failure = item.failure
             values |= {
                 "held": item.position,
@@ -120,6 +121,9 @@ def _move(
                 "message": failure.message,
             }
             return Write(statements.hold, values, fenced=True)
+    if statements.finish is not None and values["gaps"] == "[]":
+        kept = {key: each for key, each in values.items() if key not in _OF_WHAT_IS_LEFT}
+        return Write(statements.finish, kept, fenced=True)
     forget = bool(items) and not holding
     return Write(statements.advance if forget else statements.save, values, fenced=True)
 
@@ -148,7 +152,7 @@ def _buried(item: Item) -> dict[str, Any]:
 class Settler:
     """Runs plans for one lease on the consumer's own connections."""
 
-    def __init__(self, connections: Connections, statements: Statements, lease: Lease) -> None:
+    def __init__(self, connections: Connections, statements: Settling, lease: Lease) -> None:
         self._connections = connections
         self._statements = statements
         self._lease = lease

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .progress import Progress, Saved
     from .settle import Write
     from .shared import Shared
+    from .statements import Settling
 
 AT_LEAST_EVERY = 0.1
 """Seconds that a finished event waits to be settled while slow ones of other keys run."""
@@ -32,12 +33,13 @@ class Settlement:
         shared: Shared,
         lease: Lease,
         progress: Progress,
+        statements: Settling,
         *,
         follow: Callable[[Item], list[Item]],
         after: Callable[[Sequence[Item]], None],
     ) -> None:
         self.lock = anyio.Lock(fast_acquire=True)
-        self.settler = Settler(shared.connections, shared.statements, lease)
+        self.settler = Settler(shared.connections, statements, lease)
         self.finished: list[Item] = []
         self._held = lease.retry_position
         """With order="total": the event whose errors are in the listener's row."""
@@ -46,6 +48,7 @@ class Settlement:
         self.save_at = monotonic() + shared.save_every
         """When a cursor that only passed events of other types is saved."""
         self._shared = shared
+        self._statements = statements
         self._lease = lease
         self._progress = progress
         self._follow = follow
@@ -67,6 +70,11 @@ class Settlement:
             await self._write(items)
         self._after(items)
 
+    async def write_off(self) -> None:
+        """Nothing of it is to be handled: write that."""
+        async with self.lock:
+            await self._write([])
+
     async def save(self) -> None:
         """Move the cursor over events of other types, and forget holes that are final."""
         async with self.lock:
@@ -79,7 +87,7 @@ class Settlement:
         """Count that *item* is about to be attempted alone; how many times in a row it was."""
         async with self.lock:
             rows = await self._shared.connections.rows(
-                self._shared.statements.mark,
+                self._statements.mark,
                 **self._lease.term,
                 old=self._progress.saved.position,
                 revision=self._progress.saved.revision,
@@ -92,18 +100,19 @@ class Settlement:
 
     async def forget_crashes(self) -> None:
         """All that was in flight when a holder of the listener died is settled."""
-        term = self._lease.term
+        term, query = self._lease.term, self._statements.forget_crashes
+        if query is None:
+            return
         await self._shared.connections.rows(
-            self._shared.statements.forget_crashes,
+            query,
             name=term["name"],
             part=term["part"],
             token=term["token"],
         )
 
     def plan(self, items: Sequence[Item], new: Saved) -> list[Write]:
-        statements, old = self._shared.statements, self._progress.saved
-        holding = self._is_holding(items)
-        return plan(statements, self._lease, items, old=old, new=new, holding=holding)
+        old, holding = self._progress.saved, self._is_holding(items)
+        return plan(self._statements, self._lease, items, old=old, new=new, holding=holding)
 
     def _is_holding(self, items: Sequence[Item]) -> bool:
         """Whether the errors in the listener's row are of an event that is not among *items*, and

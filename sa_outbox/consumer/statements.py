@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from sa_outbox.sql import cursors, deliveries, horizon, leases, notify, reading
+from sa_outbox.sql import cursors, deliveries, horizon, leases, notify, ranges, reading
 
 from .connections import Query
 
@@ -13,6 +13,24 @@ if TYPE_CHECKING:
 
 RELEASED = "released"
 """Message of the NOTIFY that tells other consumers of a lease that is free."""
+
+
+class Settling(Protocol):
+    """What is run under a lease: on a listener's cursor, or on a range of a queue."""
+
+    bury: Query
+    park: Query
+    settle: Query
+    promote: Query | None
+    remember_error: Query
+    hold: Query | None
+    advance: Query
+    save: Query
+    finish: Query | None
+    """Instead of ``save``, when nothing is left; None: there is always more to come."""
+    mark: Query
+    forget_crashes: Query | None
+    stand: Query
 
 
 class Statements:
@@ -28,9 +46,10 @@ class Statements:
         self.declare = Query(cursors.declare(tables))
         self.advance = Query(cursors.advance(tables))
         self.save = Query(cursors.save(tables))
-        self.hold = Query(cursors.hold(tables))
+        self.hold: Query | None = Query(cursors.hold(tables))
+        self.finish: Query | None = None
         self.mark = Query(cursors.mark(tables))
-        self.forget_crashes = Query(cursors.forget_crashes(tables))
+        self.forget_crashes: Query | None = Query(cursors.forget_crashes(tables))
         self.stand = Query(cursors.stand(tables))
         self.remember_error = Query(cursors.remember_error(tables))
         self.behind = Query(cursors.behind(tables))
@@ -42,9 +61,34 @@ class Statements:
         self.park = Query(deliveries.park(tables))
         self.bury = Query(deliveries.bury(tables))
         self.settle = Query(deliveries.settle(tables))
-        self.promote = Query(deliveries.promote(tables))
+        self.promote: Query | None = Query(deliveries.promote(tables))
         self.occupied = Query(deliveries.occupied(tables))
         self.next_due = Query(deliveries.next_due(tables))
         self.notify_released = Query(notify.notify(channel, RELEASED))
         self.ping = Query(notify.ping(channel))
         self.listening = Query(notify.listening())
+        self.ranges = RangeStatements(tables, self)
+
+
+class RangeStatements:
+    """The same for the ranges of queues, and how they are taken."""
+
+    def __init__(self, tables: Tables, shared: Statements) -> None:
+        self.bury, self.park, self.settle = shared.bury, shared.park, shared.settle
+        self.promote: Query | None = None
+        self.hold: Query | None = None
+        self.forget_crashes: Query | None = None
+        self.remember_error = Query(ranges.remember_error(tables))
+        self.advance = self.save = Query(ranges.advance(tables))
+        self.finish: Query | None = Query(ranges.finish(tables))
+        self.mark = Query(ranges.mark(tables))
+        self.stand = Query(ranges.stand(tables))
+        self.state = Query(ranges.state(tables))
+        self.busy = Query(ranges.busy(tables))
+        self.claim = Query(ranges.claim(tables))
+        self.renew = Query(ranges.renew(tables))
+        self.release = Query(ranges.release(tables))
+        self.lock = Query(ranges.lock(tables))
+        self.take = Query(ranges.take(tables))
+        self.pass_over = Query(ranges.pass_over(tables))
+        self.take_due = Query(ranges.take_due(tables))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio import CancelScope
@@ -11,15 +11,13 @@ from sa_outbox.errors import LeaseLost
 from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseDropped
 
 from .connections import is_database_error, swallow
-from .cursor import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sa_outbox.listener import Listeners
-
+    from .cursor import Cursor
+    from .gate import Bell
     from .lease import Lease
-    from .leasing import Leasing
     from .shared import Shared
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -27,17 +25,25 @@ RELEASING = 2.0
 """Seconds to give a lease back; then it expires by itself."""
 
 
-class Tenures:
-    """The listeners that this consumer works for, each with its cursor and what cancels it."""
+class Giving(Protocol):
+    """Where leases come from and go to."""
 
-    def __init__(
-        self, shared: Shared, leasing: Leasing, listeners: Listeners, look: Callable[[], None]
-    ) -> None:
+    bell: Bell
+
+    async def release(self, lease: Lease) -> None: ...
+
+    def forget(self, lease: Lease) -> None: ...
+
+
+class Tenures:
+    """The listeners, or ranges of a queue, that this consumer works for, each with its cursor and
+    what cancels it."""
+
+    def __init__(self, shared: Shared, leasing: Giving, make: Callable[[Lease], Cursor]) -> None:
         self.cursors: dict[tuple[str, int], Cursor] = {}
         self._shared = shared
         self._leasing = leasing
-        self._listeners = listeners
-        self._look = look
+        self._make = make
         self._scopes: dict[tuple[str, int], CancelScope] = {}
         self.stopping = False
 
@@ -47,8 +53,7 @@ class Tenures:
         try:
             pause = FIRST_PAUSE
             while not self.stopping:
-                cursor = self.cursors[lease.key] = Cursor(self._shared, self._listeners[name], lease)
-                self._look()
+                cursor = self.cursors[lease.key] = self._make(lease)
                 error = await self._run(cursor)
                 if error is None:
                     return
@@ -118,6 +123,7 @@ class Tenures:
             self._shared.tell(LeaseDropped(lease.listener, lease.token))
         # Also when it was lost: perhaps only we believe so, after a sleep, and nobody else has
         # it. By its token nothing of another's can be released.
-        await swallow(self._leasing.release(lease), RELEASING)
+        if not lease.is_over:
+            await swallow(self._leasing.release(lease), RELEASING)
         self._leasing.bell.ring()
         self._shared.progressed()

@@ -31,7 +31,7 @@ _EVENT = """
          THEN CAST(extract(epoch FROM {o}.run_at - clock_timestamp()) AS float8) END AS wait"""
 
 
-def _columns(*, source: str = "o", only_matching: bool = False) -> str:
+def columns(*, source: str = "o", only_matching: bool = False) -> str:
     payload, headers = f"CAST({source}.payload AS text)", f"CAST({source}.headers AS text)"
     if only_matching:  # what nobody asked for stays on the server
         payload = f"CASE WHEN {source}.matches THEN {payload} END"
@@ -39,13 +39,13 @@ def _columns(*, source: str = "o", only_matching: bool = False) -> str:
     return _EVENT.format(o=source, payload=f"{payload} AS payload", headers=f"{headers} AS headers")
 
 
-def _matches(types: Sequence[str]) -> str:
+def matches(types: Sequence[str]) -> str:
     if "*" in types:
         return "true"
     return "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
 
 
-def _bound(statement: str, types: Sequence[str]) -> TextClause:
+def bound(statement: str, types: Sequence[str]) -> TextClause:
     built = text(statement)
     if "*" in types:
         return built
@@ -68,10 +68,10 @@ def read_final(tables: Tables, types: Sequence[str]) -> TextClause:
     Only for an :upper that is final: ids that are missing from the answer are not looked at. The
     types are chosen on the server. Takes no locks. Served by the partitions' primary keys.
     """
-    return _bound(
+    return bound(
         f"""
-        SELECT {_columns()}, true AS matches FROM {log_name(tables)} AS o
-        WHERE o.id > :cursor AND o.id <= :upper AND {_matches(types)}
+        SELECT {columns()}, true AS matches FROM {log_name(tables)} AS o
+        WHERE o.id > :cursor AND o.id <= :upper AND {matches(types)}
         ORDER BY o.id LIMIT :limit
         """,
         types,
@@ -86,10 +86,10 @@ def read_all(tables: Tables, types: Sequence[str]) -> TextClause:
     asked after, a writer that ended in between looks finished while its row is not in this
     snapshot. Takes no locks. Served by the partitions' primary keys.
     """
-    return _bound(
+    return bound(
         f"""
-        SELECT {_columns(only_matching=True)}, o.matches FROM (
-            SELECT *, {_matches(types)} AS matches FROM {log_name(tables)}
+        SELECT {columns(only_matching=True)}, o.matches FROM (
+            SELECT *, {matches(types)} AS matches FROM {log_name(tables)}
             WHERE id > :cursor AND id <= :upper ORDER BY id LIMIT :limit
         ) AS o ORDER BY o.id
         """,
@@ -105,10 +105,10 @@ def read_with_gaps(tables: Tables, types: Sequence[str]) -> TextClause:
     locks. Served by the partitions' primary keys; LATERAL with a LIMIT, for a plain join was
     planned as a scan of the whole log in the order of its ids.
     """
-    statement = _bound(
+    statement = bound(
         f"""
-        SELECT {_columns(only_matching=True)}, o.matches FROM (
-            SELECT *, {_matches(types)} AS matches FROM (
+        SELECT {columns(only_matching=True)}, o.matches FROM (
+            SELECT *, {matches(types)} AS matches FROM (
                 (SELECT l.* FROM unnest(:lows, :highs) AS gap (lo, hi)
                  CROSS JOIN LATERAL (
                      SELECT * FROM {log_name(tables)}
@@ -153,7 +153,7 @@ def read_due(tables: Tables) -> TextClause:
             ) AS b
             WHERE due.key IS NOT NULL AND due.state = 'parked'
         )
-        SELECT {_columns()}, true AS matches, d.attempts, d.crashes, d.state
+        SELECT {columns()}, true AS matches, d.attempts, d.crashes, d.state
         FROM chosen JOIN {deliveries} AS d
           ON d.listener = :listener AND d.position = chosen.position
         JOIN {log_name(tables)} AS o ON o.id = d.position

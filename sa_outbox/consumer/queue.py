@@ -1,0 +1,209 @@
+"""A queue: one listener whose events any number of processes share out among themselves.
+
+``run`` is the story. As long as there is room, the next range is taken: one that another process
+has left, deliveries that are due, or new events; a stint works through each. Ranges are as large as
+one process can handle in about a second, so that a second process finds something to do.
+"""
+
+from __future__ import annotations
+
+from random import uniform
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseClaimed
+from sa_outbox.sql import ranges
+
+from .connections import Query, is_database_error
+from .gate import Bell
+from .stint import Stint
+from .taking import Taker
+from .tenure import Tenures
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from sa_outbox.listener import Listener
+
+    from .cursor import Cursor
+    from .lease import Lease
+    from .shared import Shared
+    from .taking import Taken
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+A_STINT = 1.0
+"""Seconds that a range should last."""
+MOST_SIDE_BY_SIDE = 8
+LOWEST = -(2**15)
+
+
+class Pace:
+    """How many events a range has. Pure."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._least = min(listener.concurrency, listener.batch_size)
+        self._most = listener.batch_size
+        # A handler that takes batches wants whole ones.
+        first = self._most if listener.call.batch else 4 * listener.concurrency
+        self.size = min(first, self._most)
+
+    def ended(self, events: int, seconds: float) -> None:
+        """A range of so many *events* took so long."""
+        if seconds > 2 * A_STINT:
+            self.size = max(self._least, self.size // 2)
+        elif seconds < A_STINT / 2 and events >= self.size:
+            self.size = min(self._most, 2 * self.size)
+
+
+class Queue:
+    def __init__(self, shared: Shared, listener: Listener, owner: str) -> None:
+        self.listener = listener
+        self.bell = Bell()
+        """Rung when there may be something to take, or room for it."""
+        self.held: dict[tuple[str, int], Lease] = {}
+        self.stints = Tenures(shared, self, self._stint)
+        self._shared = shared
+        self._owner = owner
+        self._taker = Taker(shared, listener, owner)
+        self._read = Query(ranges.read(shared.tables, listener.on))
+        self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
+        self._pace = Pace(listener)
+        # With a session, each event is settled by itself, one after the other within a range.
+        side_by_side = min(listener.concurrency, MOST_SIDE_BY_SIDE)
+        self._most = 2 if listener.call.session == "none" else max(2, side_by_side)
+        self._fresh: dict[tuple[str, int], Taken] = {}
+        self._turn = 0
+        self._away = False
+
+    async def run(self, tasks: TaskGroup) -> None:
+        backoff = FIRST_PAUSE
+        while not self.stints.stopping:
+            try:
+                pause = await self._take_all(tasks)
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+                pause = backoff * uniform(0.5, 1.0)  # noqa: S311 - no secret
+                self._tell_away(error, backoff)
+                backoff = min(2 * backoff, LONGEST_PAUSE)
+            else:
+                backoff = FIRST_PAUSE
+                if self._away:
+                    self._away = False
+                    self._shared.tell(DatabaseBack(self._where))
+            self._shared.progressed()
+            await self.bell.wait(pause)
+
+    def has_read(self, look: int) -> bool:
+        """Everything visible at that look is taken, and what this process took is settled."""
+        return not self.held and self._taker.has_read(look)
+
+    async def renew(self) -> None:
+        """Renew what is held, drop what is lost, stop what is paused."""
+        leases = [lease for lease in self.held.values() if not lease.has_ended()]
+        if not leases:
+            return
+        began = monotonic()
+        rows = await self._shared.connections.rows(
+            self._shared.statements.ranges.renew,
+            names=[lease.listener for lease in leases],
+            parts=[lease.part for lease in leases],
+            tokens=[lease.token for lease in leases],
+            duration=self._shared.settings.lease_duration.total_seconds(),
+        )
+        standing = {(row["name"], row["part"]): row["paused"] for row in rows}
+        for lease in leases:
+            if lease.key in standing:
+                lease.renewed(began)
+                cursor = self.stints.cursors.get(lease.key)
+                if standing[lease.key] and cursor is not None:
+                    cursor.stop()
+            elif not lease.is_over:
+                self.stints.drop(lease)
+
+    def drop_expired(self) -> None:
+        for lease in tuple(self.held.values()):
+            if lease.has_ended():
+                self.stints.drop(lease)
+
+    async def release(self, lease: Lease) -> None:
+        """Give a range back, with what is left of it."""
+        connections, statements = self._shared.connections, self._shared.statements
+        term = {"name": lease.listener, "part": lease.part, "token": lease.token}
+        if await connections.rows(statements.ranges.release, **term, crashed=lease.is_lost):
+            await connections.rows(statements.notify_released)
+
+    def forget(self, lease: Lease) -> None:
+        self.held.pop(lease.key, None)
+
+    @property
+    def _where(self) -> str:
+        return f"queue {self.listener.name}"
+
+    def _tell_away(self, error: Exception, pause: float) -> None:
+        self._away = True
+        self._shared.tell(DatabaseAway(self._where, type(error).__name__, pause))
+
+    async def _take_all(self, tasks: TaskGroup) -> float | None:
+        """Take as long as there is room; then how long there is nothing to do, None: until rung."""
+        while len(self.held) < self._most and not self.stints.stopping:
+            state = await self._taker.state([part for _, part in self.held])
+            taken = None if state["paused"] else await self._next(state)
+            if taken is None:
+                return self._pause(state)
+            lease = taken.lease
+            self.held[lease.key] = lease
+            self._fresh[lease.key] = taken
+            self._shared.tell(
+                LeaseClaimed(lease.listener, lease.token, lease.position, lease.crashes > 0)
+            )
+            tasks.start_soon(self._work, lease, taken)
+        return None
+
+    async def _next(self, state: Any) -> Taken | None:
+        """What is to be taken next. Of four turns two go by priority, one to the delivery that
+        has been due for longest, and one to the log: so nobody waits for ever."""
+        taker, size = self._taker, self._pace.size
+        if state["free_in"] is not None and state["free_in"] <= 0:
+            taken = await taker.abandoned()
+            if taken is not None:
+                return taken
+        is_due = state["due_in"] is not None and state["due_in"] <= 0
+        self._turn += 1
+        turn = self._turn % 4
+        taken = None
+        if is_due and turn == 3:
+            taken = await taker.due(size, least=LOWEST, by_age=True)
+        elif is_due and turn != 0:
+            taken = await taker.due(size, least=0)
+        if taken is None and taker.has_new():
+            taken = await taker.new(state, size)
+        if taken is None and is_due:
+            taken = await taker.due(size, least=LOWEST)
+        return taken
+
+    def _pause(self, state: Any) -> float | None:
+        if state["paused"]:
+            return self._shared.settings.poll_interval.total_seconds()
+        times = [each for each in (state["due_in"], state["free_in"]) if each is not None]
+        return max(0.0, min(times)) + 0.002 if times else None
+
+    async def _work(self, lease: Lease, taken: Taken) -> None:
+        began = monotonic()
+        await self.stints.work(lease)
+        if taken.rows is not None and lease.is_over:
+            self._pace.ended(len(taken.rows), monotonic() - began)
+
+    def _stint(self, lease: Lease) -> Cursor:
+        fresh = self._fresh.pop(lease.key, None)
+        return Stint(
+            self._shared,
+            self.listener,
+            lease,
+            None if fresh is None else fresh.rows,
+            read=self._read,
+            slots=self._slots,
+            changed=self.bell.ring,
+        )

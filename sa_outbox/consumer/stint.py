@@ -1,0 +1,88 @@
+"""A range of a queue under its lease: a cursor whose events are all there from the beginning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .cursor import Cursor
+from .intake import Intake, RangeIntake
+from .item import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import anyio
+
+    from sa_outbox.listener import Listener
+
+    from .connections import Query
+    from .lease import Lease
+    from .shared import Shared
+    from .statements import Settling
+
+
+class Stint(Cursor):
+    """Works through one range.
+
+    Invariant: the range's row says which of its events are not settled; each write under its lease
+    takes away those that are, in one transaction with what became of them, and the last one
+    deletes the row. Whoever takes the range over reads from it what is left.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        listener: Listener,
+        lease: Lease,
+        rows: Sequence[Any] | None,
+        *,
+        read: Query,
+        slots: anyio.Semaphore,
+        changed: Callable[[], None],
+    ) -> None:
+        super().__init__(shared, listener, lease)
+        self.slots = slots
+        self._rows = rows
+        self._read = read
+        self._told = changed
+
+    def _reading(self) -> tuple[Intake | RangeIntake, Settling]:
+        return RangeIntake(), self.shared.statements.ranges
+
+    async def run(self) -> None:
+        rows = await self._read_again() if self._rows is None else self._rows
+        self._rows = None
+        self.progress.holds(row[0] for row in rows)
+        if not rows:
+            await self.settlement.write_off()
+            self.lease.is_over = True
+            return
+        for row in rows:
+            attempts, state = row.get("attempts", 0), row.get("state", "")
+            self.lanes.put(Item(row, row[0], attempts=attempts, state=state))
+        # After a crash each one is settled when it has ended: then few are suspects of the next.
+        self._enough = 1 if self.lease.crashes else len(rows)
+        self._wanted_hands = min(self.listener.concurrency, len(rows))
+        await super().run()
+
+    def settled(self, items: Sequence[Item]) -> None:
+        super().settled(items)
+        if any(item.fate != "done" for item in items):
+            self._told()  # a delivery has a row now, and a time
+        if not self.progress.unsettled:
+            self.lease.is_over = True
+            self.stop()
+
+    async def _rest(self) -> None:
+        """Nothing else comes; those in hand are waited for."""
+
+    async def _read_again(self) -> list[Any]:
+        """What is left of it, after another process or an outage."""
+        gaps = self.lease.gaps
+        return await self.shared.connections.rows(
+            self._read,
+            name=self.lease.listener,
+            part=self.lease.part,
+            lows=gaps.lows,
+            highs=gaps.highs,
+        )

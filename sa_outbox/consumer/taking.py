@@ -1,0 +1,224 @@
+"""Taking events of a queue: which ones are next, and the one transaction that makes them ours.
+
+Invariant: an event of the log is in exactly one place: not taken (above the queue's cursor, or in
+its gaps), in a range, in a delivery's row, or settled. Whoever moves it from the first to another
+holds the lock of the queue's row. So a take may choose ANY events that are visible and not taken;
+what it leaves below the new cursor stays in the gaps, and the holes of the log with it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.sql import ranges
+
+from .connections import Query
+from .gaps import Gaps
+from .intake import FOREVER
+from .lease import Lease
+from .progress import Progress
+from .reading import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sa_outbox.listener import Listener
+
+    from .connections import Connection
+    from .horizon import Look
+    from .reading import Asked
+    from .shared import Shared
+
+FAIR_EVERY = 1.0
+"""Seconds between two reads that look for tenants whose events are far behind those of others."""
+FAIR_WINDOW = 200_000
+"""Ids at which such a read looks."""
+CROWDED = 1.0
+"""Seconds for which events are taken under the lock, after two processes wanted the same."""
+PASSED_OVER = 10_000
+"""Ids of other listeners' events that are passed before the cursor is written for them alone."""
+
+
+def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
+    """Cursor and gaps after *taken* were taken and nothing else was. Pure."""
+    ids = sorted(taken)
+    left, highest = gaps.copy(), max(position, ids[-1])
+    left.add(position + 1, highest)
+    for each in ids:
+        left.remove(each)
+    return highest, left
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    lease: Lease
+    rows: Sequence[Any] | None
+    """None: they are still to be read."""
+
+
+class Choice:
+    """What is to be taken, and where the queue stands after it."""
+
+    def __init__(self, old: Progress, rows: Sequence[Any], position: int, gaps: Gaps) -> None:
+        self.now = [row for row in rows if not _is_for_later(row)]
+        self.later = [row for row in rows if _is_for_later(row)]
+        self.passed = position - old.saved.position
+        self.moved = {
+            "revision": old.saved.revision,
+            "position": position,
+            "gaps": gaps.dump(),
+        }
+
+
+class Taker:
+    """Takes for one queue, for one process."""
+
+    def __init__(self, shared: Shared, listener: Listener, owner: str) -> None:
+        self._shared = shared
+        self._listener = listener
+        self._reader = Reader(listener, shared.tables)
+        self._urgent = Query(ranges.read_urgent(shared.tables, listener.on))
+        self._fairly = Query(ranges.read_fairly(shared.tables, listener.on))
+        self._duration = shared.settings.lease_duration.total_seconds()
+        self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
+        self._read_look = 0
+        self._is_behind = False
+        """More is waiting than was taken: then it matters who comes first."""
+        self._fair_at = 0.0
+        self._crowded_until = 0.0
+
+    def has_read(self, look: int) -> bool:
+        """Whether everything visible at that look is taken, by whomever."""
+        return self._read_look >= look
+
+    def has_new(self) -> bool:
+        """Whether the log may hold something that nobody has taken."""
+        return self._shared.horizon.latest.number > self._read_look
+
+    async def state(self, held: list[int]) -> Any:
+        (row,) = await self._shared.connections.rows(
+            self._shared.statements.ranges.state, name=self._listener.name, held=held
+        )
+        return row
+
+    async def abandoned(self) -> Taken | None:
+        """A range that another process has left."""
+        return self._leased(
+            await self._shared.connections.rows(
+                self._shared.statements.ranges.claim, **self._claim, limit=1
+            ),
+            began=monotonic(),
+        )
+
+    async def due(self, size: int, *, least: int, by_age: bool = False) -> Taken | None:
+        """Deliveries that are due: retries, scheduled events, those of low priority."""
+        began = monotonic()
+        rows = await self._shared.connections.rows(
+            self._shared.statements.ranges.take_due,
+            **self._claim,
+            limit=size,
+            by_age=by_age,
+            least=least,
+        )
+        if not rows:
+            return None
+        return Taken(Lease(rows[0], duration=self._duration, began=began), rows)
+
+    async def new(self, state: Any, size: int) -> Taken | None:
+        """Events of the log; None if there are none, or another process was quicker.
+
+        Alone, without a lock: the revision tells whether somebody came in between, and nothing is
+        taken then. Whoever met another process waits for the lock instead: a read in vain costs
+        more than a wait.
+        """
+        look = self._shared.horizon.latest
+        connections = self._shared.connections
+        if monotonic() >= self._crowded_until:
+            choice = await self._choose(connections, state, size)
+            if not choice.later:
+                taken = await self._take(connections, choice)
+                self._has_taken(look, choice, taken)
+                return taken
+        async with connections.connection() as connection, connection.transaction():
+            lock = self._shared.statements.ranges.lock
+            (row,) = await connection.rows(lock, name=self._listener.name)
+            if row["paused"]:
+                return None
+            choice = await self._choose(connection, row, size)
+            await self._set_aside(connection, choice)
+            taken = await self._take(connection, choice)
+        self._has_taken(look, choice, taken)
+        return taken
+
+    def _has_taken(self, look: Look, choice: Choice, taken: Taken | None) -> None:
+        if choice.now and taken is None:
+            self._crowded_until = monotonic() + CROWDED
+        elif not self._is_behind:
+            self._read_look = max(self._read_look, look.number)
+
+    async def _take(self, asked: Asked, choice: Choice) -> Taken | None:
+        statements, began = self._shared.statements.ranges, monotonic()
+        moved = {**self._claim, **choice.moved}
+        if choice.now:
+            ids = sorted(row[0] for row in choice.now)
+            taken = Gaps((each, each) for each in ids).dump()
+            rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
+            return self._leased(rows, began=began, rows=choice.now)
+        if choice.later or choice.passed >= PASSED_OVER:
+            await asked.rows(statements.pass_over, **moved)
+        return None
+
+    async def _set_aside(self, connection: Connection, choice: Choice) -> None:
+        if choice.later:
+            document = json.dumps([_scheduled(row) for row in choice.later])
+            park = self._shared.statements.park
+            await connection.rows(park, listener=self._listener.name, document=document)
+
+    async def _choose(self, asked: Asked, row: Any, size: int) -> Choice:
+        old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
+        if self._is_behind:
+            urgent = bool(row.get("urgent", True))
+            rows = await self._out_of_turn(asked, old, size, urgent=urgent)
+            if rows:
+                left = leaving(old.read_to, old.holes, [row[0] for row in rows])
+                return Choice(old, rows, *left)
+        look = self._shared.horizon.latest
+        rows, self._is_behind = await self._reader.read(
+            asked, old, look, room=size, now=monotonic()
+        )
+        return Choice(old, rows, old.read_to, old.holes)
+
+    async def _out_of_turn(
+        self, asked: Asked, old: Progress, size: int, *, urgent: bool
+    ) -> Sequence[Any]:
+        """Urgent events; or, now and then, the first ones of every tenant."""
+        bounds = {"cursor": old.read_to, "lows": old.holes.lows, "highs": old.holes.highs}
+        rows: list[Any] = []
+        if urgent:
+            rows = await asked.rows(self._urgent, **bounds, limit=size)
+        if rows or monotonic() < self._fair_at:
+            return rows
+        first = min(old.holes.lows, default=old.read_to + 1)
+        rows = await asked.rows(self._fairly, **bounds, first=first, window=FAIR_WINDOW, limit=size)
+        self._fair_at = monotonic() + FAIR_EVERY
+        return rows if len({row["tenant"] for row in rows}) > 1 else []
+
+    def _leased(
+        self, leases: Sequence[Any], *, began: float, rows: Sequence[Any] | None = None
+    ) -> Taken | None:
+        if not leases:
+            return None
+        return Taken(Lease(leases[0], duration=self._duration, began=began), rows)
+
+
+def _is_for_later(row: Any) -> bool:
+    """Not now, or not before all others: such a delivery gets a row."""
+    return bool(row["priority"] < 0 or (row["wait"] is not None and row["wait"] > 0))
+
+
+def _scheduled(row: Any) -> dict[str, Any]:
+    delay = min(max(row["wait"] or 0.0, 0.0), FOREVER)
+    return {"position": row[0], "state": "scheduled", "delay": delay, "attempts": 0}
