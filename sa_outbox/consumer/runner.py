@@ -28,6 +28,7 @@ from .session import AsyncHandlerSession, HandlerSession
 from .shared import Shared
 from .statements import Statements
 from .tenure import Tenures
+from .ticking import Ticking
 from .wakeup import Wakeup
 from .watchdog import Watchdog
 
@@ -239,6 +240,7 @@ class Consumer:
         services.tenures = Tenures(
             shared, leasing, self.outbox.listeners, lambda: services.ring("start")
         )
+        services.ticking = Ticking.of(shared, self.outbox)
         if settings.notifies:
             services.wakeup = Wakeup(
                 self._listen_connect or made.connect,

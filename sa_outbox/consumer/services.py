@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .looking import Looker
     from .shared import Shared
     from .tenure import Tenures
+    from .ticking import Ticking
     from .wakeup import Wakeup
 
 SOONEST, LATEST = 0.002, 0.25
@@ -51,6 +52,7 @@ class Services:
         self.leasing = leasing
         self.tenures: Tenures
         self.wakeup: Wakeup | None = None
+        self.ticking: Ticking | None = None
         self._looker = looker
         self._engine = engine
         self._names = names
@@ -82,6 +84,8 @@ class Services:
         tasks.start_soon(self._verify_from_time_to_time)
         if self.wakeup is not None:
             tasks.start_soon(self.wakeup.run)
+        if self.ticking is not None:
+            await tasks.start(self.ticking.run)
 
     async def verify(self) -> None:
         """Raise ``SchemaError`` unless everything holds that the reading stands on."""

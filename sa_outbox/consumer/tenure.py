@@ -47,7 +47,9 @@ class Tenures:
         try:
             pause = FIRST_PAUSE
             while not self.stopping:
-                cursor = self.cursors[lease.key] = Cursor(self._shared, self._listeners[name], lease)
+                cursor = self.cursors[lease.key] = Cursor(
+                    self._shared, self._listeners[name], lease
+                )
                 self._look()
                 error = await self._run(cursor)
                 if error is None:

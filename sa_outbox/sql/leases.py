@@ -24,9 +24,9 @@ _SPAN = "make_interval(secs => :duration)"
 def claim(tables: Tables) -> TextClause:
     """Claim those of the listeners :names that are free or expired, for :owner.
 
-    A row each: name, part (the partition), token, position, gaps (text), revision, retry_count, retry_position, retry_in
-    (seconds), crashes (holders that died in a row: an expired lease of another owner is one),
-    fingerprint.
+    A row each: name, part (the partition), token, position, gaps (text), revision, retry_count,
+    retry_position, retry_in (seconds), crashes (holders that died in a row: an expired lease of
+    another owner is one), fingerprint.
     Locks the rows it claims; one that somebody else works on right now is passed by. Primary key.
     """
     listeners = quoted(tables.listeners)
@@ -43,8 +43,9 @@ def claim(tables: Tables) -> TextClause:
             lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp(),
             crashes = l.crashes + CASE WHEN free.locked_by <> :owner THEN 1 ELSE 0 END
         FROM free WHERE l.name = free.name AND l.partition = free.partition
-        RETURNING l.name, l.partition AS part, l.lease_token AS token, l.last_processed_id AS position,
-            CAST(l.gaps AS text) AS gaps, l.revision, l.retry_count, l.retry_position,
+        RETURNING l.name, l.partition AS part, l.lease_token AS token,
+            l.last_processed_id AS position, CAST(l.gaps AS text) AS gaps, l.revision,
+            l.retry_count, l.retry_position,
             CAST(extract(epoch FROM l.retry_after - clock_timestamp()) AS float8) AS retry_in,
             l.crashes, l.fingerprint
         """
@@ -65,7 +66,8 @@ def renew(tables: Tables) -> TextClause:
         UPDATE {quoted(tables.listeners)} AS l
         SET lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp()
         FROM unnest(:names, :parts, :tokens) AS held (name, part, token)
-        WHERE l.name = held.name AND l.partition = held.part AND l.lease_token = held.token AND l.locked_by IS NOT NULL
+        WHERE l.name = held.name AND l.partition = held.part AND l.lease_token = held.token
+          AND l.locked_by IS NOT NULL
         RETURNING l.name, l.partition AS part, l.paused_at IS NOT NULL AS paused
         """
     ).bindparams(

@@ -114,5 +114,4 @@ class TestTakingOver:
         assert lease.fingerprint == "f"
 
     def test_the_term_is_what_every_statement_under_it_needs(self) -> None:
-        assert claimed().term == {"name": "billing",
-        "part": 0, "token": 4, "duration": DURATION}
+        assert claimed().term == {"name": "billing", "part": 0, "token": 4, "duration": DURATION}

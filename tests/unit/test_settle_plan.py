@@ -44,7 +44,7 @@ OLD, NEW = Saved(10, "[]", revision=6), Saved(20, "[[11,12]]", revision=7)
 FAILURE = Failure(2, "code", "ValueError", "text")
 MOVED = {
     "name": "billing",
-        "part": 0,
+    "part": 0,
     "token": 4,
     "duration": 30.0,
     "old": 10,
@@ -243,7 +243,7 @@ class TestErrors:
 
         assert values_of(writes, "remember_error") == {
             "name": "billing",
-        "part": 0,
+            "part": 0,
             "token": 4,
             "code": "later",
             "message": "more",
