@@ -15,13 +15,19 @@ after the commit, one NOTIFY for many commits                         ``producer
 
 Around it: ``producer/install.py`` (which sessions have hooks), ``producer/internals.py`` (what
 SQLAlchemy does not make public), ``event.py`` (the event), ``event_types.py`` (typed events,
-versions, upcasters),
-``arguments.py`` and ``codec.py`` (what may be stored), ``tables.py`` (the tables), ``migrations``
-(the DDL, frozen), ``schema`` (migrate and verify), ``embedded`` (a PostgreSQL for demo, tests and
-development), ``cli.py`` (``sa-outbox``). The words are those of ``docs/glossary.md``.
+versions, upcasters), ``context.py`` and ``contract.py`` (whose it is and who did it, and what an
+event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
+``cron.py`` (recurring events), ``arguments.py`` and ``codec.py`` (what may be stored),
+``stable_key.py`` (idempotency keys), ``inbox.py`` (the receiving side of other systems' messages),
+``tables.py`` (the tables), ``migrations`` (the DDL, frozen), ``schema`` (migrate and verify),
+``embedded`` (a PostgreSQL for demo, tests and development), ``cli.py`` (``sa-outbox``). The words
+are those of ``docs/glossary.md``.
 """
 
 from ._version import __version__
+from .category import Category
+from .context import event_context
+from .contract import Contract
 from .errors import OutboxError, Reject, RetryLater
 from .event import Event
 from .event_types import event_type, upcaster
@@ -29,9 +35,12 @@ from .outbox import Outbox
 from .producer.entity import RecordsEvents
 from .producer.session import AsyncOutboxSession, OutboxSession
 from .retry import RetryPolicy
+from .stable_key import stable_key
 
 __all__ = [
     "AsyncOutboxSession",
+    "Category",
+    "Contract",
     "Event",
     "Outbox",
     "OutboxError",
@@ -41,6 +50,8 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "__version__",
+    "event_context",
     "event_type",
+    "stable_key",
     "upcaster",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from .errors import InvalidEvent, WrongArgument
 
@@ -17,6 +17,9 @@ MAX_EVENT_TYPE_CHARACTERS: Final = 200
 MAX_KEY_BYTES: Final = 512
 MAX_AHEAD: Final = timedelta(days=3653)
 """Ten years. What is scheduled later than that is a mistake in a unit."""
+
+ActorType: TypeAlias = Literal["user", "system", "api_key"]
+ACTOR_TYPES: Final[tuple[str, ...]] = get_args(ActorType)
 
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_]+(?:[.:/-][A-Za-z0-9_]+)*")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -86,6 +89,11 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {str.__str__(name): str.__str__(value) for name, value in pairs}
 
 
+def is_header_text(value: str) -> bool:
+    """Whether a value that somebody else stored can be passed on as a header."""
+    return bool(value) and not _CONTROL.search(value)
+
+
 def _check_header(name: str, value: str) -> None:
     if not isinstance(name, str) or not isinstance(value, str):
         raise WrongArgument(
@@ -121,6 +129,23 @@ def check_priority(priority: int) -> None:
         )
     if not -32_768 <= priority <= 32_767:
         raise InvalidEvent("priority is outside of -32,768 to 32,767", field="priority")
+
+
+def is_refused_twice(on_duplicate: str, idempotency_key: str | None) -> bool:
+    """Whether a duplicate is an error. Asking for that without a key would never raise."""
+    if on_duplicate == "skip":
+        return False
+    if on_duplicate != "raise":
+        raise InvalidEvent(
+            f'on_duplicate must be "skip" or "raise", not {on_duplicate!r:.40}',
+            field="on_duplicate",
+        )
+    if idempotency_key is None:
+        raise InvalidEvent(
+            'on_duplicate="raise" needs an idempotency_key: without one nothing is a duplicate',
+            field="on_duplicate",
+        )
+    return True
 
 
 def _checked_run_at(run_at: datetime) -> datetime:

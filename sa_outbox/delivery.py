@@ -7,8 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .errors import Reject, RetryLater
+from .retry_after import retry_after
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from .retry import RetryPolicy
 
 State: TypeAlias = Literal["waiting", "scheduled", "parked", "behind", "running", "done", "dead"]
@@ -29,8 +32,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 ``order="total"`` waits for the next attempt with its cursor in front of the event."""
 
 Reason: TypeAlias = Literal["attempts", "rejected", "final", "crashes"]
-"""Why a delivery was given up: attempts used up, ``Reject``, an error of ``final_on``, or the
-process died of it."""
+"""Why a delivery was given up: attempts used up, ``Reject``, an error of ``final_on`` (or none of
+``retry_on``), or the process died of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +63,42 @@ LONGEST = timedelta(days=3650)
 
 
 def decide(
-    error: BaseException | None, *, attempt: int, policy: RetryPolicy, chance: float
+    error: BaseException | None,
+    *,
+    attempt: int,
+    policy: RetryPolicy,
+    chance: float,
+    now: datetime,
 ) -> Outcome:
     """What follows from *attempt* (counted from 1) that ended with *error*.
 
-    *chance* is a random number from 0 up to 1, for the jitter. ``RetryLater`` counts as an
-    attempt: a delivery that asks for another one for ever would otherwise never be seen.
+    *chance* is a random number from 0 up to 1, for the jitter; *now* is for an error that asks
+    to be attempted again at a date. ``RetryLater`` counts as an attempt: a delivery that asks for
+    another one for ever would otherwise never be seen.
     """
     if error is None:
         return DONE
     if isinstance(error, Reject):
         return Dead("rejected")
-    if policy.gives_up_on(error):
+    steers = isinstance(error, RetryLater)
+    if not steers and policy.gives_up_on(error):
         return Dead("final")
     delay = policy.delay_after(attempt, chance=chance)
     if delay is None:
         return Dead("attempts")
-    if isinstance(error, RetryLater) and error.delay is not None:
-        delay = max(error.delay, timedelta(0))
+    chosen = _chosen_delay(error) if steers else None
+    if chosen is not None:
+        delay = max(chosen, timedelta(0))
+    else:
+        # Not instead of the policy's: "Retry-After: 0" must not make a listener that never rests.
+        delay = max(delay, retry_after(error, now=now) or timedelta(0))
     return Retry(min(delay, LONGEST))
+
+
+def _chosen_delay(error: BaseException) -> timedelta | None:
+    """Of ``RetryLater``, whose subclasses are the user's: they need not have called its init."""
+    try:
+        delay = getattr(error, "delay", None)
+    except BaseException:  # noqa: BLE001 - a property of theirs
+        return None
+    return delay if isinstance(delay, timedelta) else None

@@ -8,6 +8,8 @@
     │   ├── WrongArgument           it has the wrong Python type                       (TypeError)
     │   ├── UnknownEventType        an object whose class is not registered
     │   ├── CausationTooDeep        events that lead to events, without an end
+    │   ├── ContractViolation       a field that the outbox's contract asks for is missing
+    │   ├── CrossTenant             a handler added an event for another tenant
     │   └── PayloadError            the payload is not JSON that PostgreSQL can store
     │       └── PayloadTooLarge     it is JSON, and more of it than the limit
     ├── DecodeError                 a stored payload does not fit its event type
@@ -15,6 +17,7 @@
     ├── NotInstalled                the session has no hooks: the event would be lost
     ├── TransactionEnded            the session's transaction can't take events any more
     ├── NotAtomic                   the event would not share the fate of its data
+    ├── DuplicateEvent              its idempotency key is taken; by choice, see on_duplicate
     ├── PayloadNotKnown             a deferred value was asked for before the flush
     ├── SchemaError                 the tables are missing, old, new or altered
     ├── EmbeddedError               the embedded PostgreSQL can't be had or started
@@ -36,6 +39,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
 
 class OutboxError(Exception):
@@ -114,6 +118,44 @@ class CausationTooDeep(InvalidEvent):
         self.limit = limit
 
 
+class ContractViolation(InvalidEvent):
+    """An event lacks a field that the outbox's contract asks for.
+
+    Raised where the event is added: it was not, and the transaction is untouched. Pass the field,
+    or add the event inside ``with event_context(...)``.
+    """
+
+    code = "contract-violation"
+
+    def __init__(self, event_type: str, field: str, remedy: str) -> None:
+        super().__init__(
+            f"{event_type!r}: the contract of this outbox asks for {field}. {remedy}. "
+            "Nothing was added",
+            field=field,
+        )
+        self.event_type = event_type
+
+
+class CrossTenant(InvalidEvent):
+    """A handler added an event for another tenant than that of the event it handles.
+
+    The event was not added; the attempt fails. Leave ``tenant`` out, and the tenant is passed on.
+    Where it is meant: ``with event_context(tenant=..., cross_tenant=True)``.
+    """
+
+    code = "cross-tenant"
+
+    def __init__(self, event_type: str) -> None:
+        # Names neither tenant: the text is stored with the delivery, which one of them may see.
+        super().__init__(
+            f"{event_type!r} is for another tenant than the event whose handler adds it. Leave "
+            "tenant out to pass it on; if it is meant, add it inside event_context(tenant=..., "
+            "cross_tenant=True). Nothing was added",
+            field="tenant",
+        )
+        self.event_type = event_type
+
+
 class PayloadError(InvalidEvent):
     """A payload (or a header) is not JSON that PostgreSQL can store.
 
@@ -188,6 +230,21 @@ class NotAtomic(OutboxError):
     """
 
     code = "not-atomic"
+
+
+class DuplicateEvent(OutboxError):
+    """Another event has the idempotency key of one added with ``on_duplicate="raise"``.
+
+    Raised by the flush or commit that would have written it. Nothing of that flush is kept: roll
+    back the transaction, or the savepoint, in which the event was added.
+    """
+
+    code = "duplicate-event"
+
+    def __init__(self, message: str, *, idempotency_key: str, duplicate_of: UUID) -> None:
+        super().__init__(message)
+        self.idempotency_key = idempotency_key
+        self.duplicate_of = duplicate_of
 
 
 class PayloadNotKnown(OutboxError):

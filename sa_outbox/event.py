@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from .errors import PayloadNotKnown
@@ -32,6 +32,11 @@ Deferred: TypeAlias = Callable[[], P_co]
 """A value that is known only after the flush, such as a primary key the database gives."""
 
 
+OnDuplicate: TypeAlias = Literal["skip", "raise"]
+"""What becomes of an event whose idempotency key another one has: it is left out, or the flush
+raises ``DuplicateEvent``."""
+
+
 class EventOptions(TypedDict, total=False):
     """The keyword arguments that every way of adding an event takes."""
 
@@ -42,6 +47,7 @@ class EventOptions(TypedDict, total=False):
     delay: timedelta | None
     priority: int
     idempotency_key: str | None
+    on_duplicate: OnDuplicate
 
 
 class _NotKnown(Enum):

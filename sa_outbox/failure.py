@@ -22,24 +22,44 @@ MAX_NAME, MAX_CODE = 200, 100
 MAX_CAUSES = 5
 """Most causes of an error that are followed."""
 
+_QUOTED = r"[bu]?\"(?:[^\"\\]|\\[\s\S])*\"|[bu]?'(?:[^'\\]|\\[\s\S])*'"
+# Every repeat that may be tried at many places is bounded, or a long text without a match would
+# take a second of the event loop.
 _SECRETS = (
-    # Up to the last @ before white space or a quote: a password may hold @ and /. Every repeat is
-    # bounded, or a long text without a match would take a second of the event loop.
+    # Up to the last @ before white space or a quote: a password may hold @ and /.
     (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^\s'\"<>]{1,500}@"), r"\1***@"),
+    # The rest of a key whose end was cut off is secret too.
     (
-        re.compile(
-            r"(?i)(\bauthorization['\"]?\s{0,5}[:=]\s{0,5})(?:\"[^\"]*\"|'[^']*'|[^\n,;}]+)"
-        ),
+        re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)[\s\S]*?(-----END|\Z)"),
+        r"\1***\2",
+    ),
+    (
+        re.compile(rf"(?i)(\bauthorization['\"]?\s{{0,5}}[:=]\s{{0,5}})(?:{_QUOTED}|[^\n,;}}]+)"),
+        r"\1***",
+    ),
+    (
+        re.compile(rf"(?i)(\b(?:set-)?cookie['\"]?\s{{0,5}}[:=]\s{{0,5}})(?:{_QUOTED}|[^\n}}]+)"),
         r"\1***",
     ),
     (
         re.compile(
-            r"(?i)(\b\w{0,30}(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key)\w{0,30}"
-            r"['\"]?\s{0,5}[:=]\s{0,5})(?:\"[^\"]*\"|'[^']*'|[^\s,;&)}\]]+)"
+            r"(?i)(\b\w{0,30}(?:password|passwd|passphrase|pwd|secret|token|credential"
+            r"|(?:api|access|private)[_-]?key)\w{0,30}['\"]?\s{0,5}[:=]\s{0,5})"
+            rf"(?:{_QUOTED}|[^\s,;&)}}\]]+)"
         ),
         r"\1***",
     ),
+    # In the query of a URL: of signed ones, and of services that take their key there.
+    (
+        re.compile(r"(?i)([?&](?:[\w.-]{0,30}[_.-])?(?:sig|signature|key|auth)=)[^\s&#'\"<>]+"),
+        r"\1***",
+    ),
+    # What is a secret by its looks, without a name before it.
+    (re.compile(r"(?i)(\bbearer\s{1,5})[\w.~+/=-]{16,}"), r"\1***"),
+    (re.compile(r"\beyJ[\w-]{10,1000}\.[\w-]{10,}(?:\.[\w-]*)?"), "***"),
 )
+_LONGEST_SECRET = 600
+"""About the most that a pattern above needs to see."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -83,6 +103,10 @@ def clean(text: str, redact: Callable[[str], str] | None = None) -> str:
     cut = text[: 2 * MAX_MESSAGE]  # before the patterns run: they would take long on 50 MB
     for pattern, replacement in _SECRETS:
         cut = pattern.sub(replacement, cut)
+    if len(text) > 2 * MAX_MESSAGE:
+        # The end may be half a secret, which no pattern knows; when much was taken out before it,
+        # it would be among what is kept.
+        cut = cut[:-_LONGEST_SECRET]
     if redact is not None:
         try:
             cut = str(redact(cut))
@@ -96,22 +120,22 @@ def clean(text: str, redact: Callable[[str], str] | None = None) -> str:
 def _code(error: BaseException) -> str:
     try:
         code = getattr(error, "code", None)
+        given = str.__str__(code) if isinstance(code, str) else ""
     except BaseException:  # noqa: BLE001 - a property of the user's
-        code = None
-    given = code if isinstance(code, str) and code else type(error).__name__
-    return clean(given)[:MAX_CODE]
+        given = ""
+    return clean(given or type(error).__name__)[:MAX_CODE]
 
 
 def _name(error: BaseException) -> str:
     cls = type(error)
     module = cls.__module__
-    name = cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
-    return clean(name)[:MAX_NAME]
+    known = isinstance(module, str) and module != "builtins"
+    return clean(f"{module}.{cls.__qualname__}" if known else cls.__qualname__)[:MAX_NAME]
 
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        return str.__str__(str(error))  # of a subclass of str, which it may return, the text itself
     except BaseException as broken:  # noqa: BLE001 - __str__ is the user's
         return f"(its text can't be had: {type(broken).__name__})"
 
@@ -128,7 +152,10 @@ def _causes(error: BaseException, redact: Callable[[str], str] | None) -> list[s
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    # Not "or": whether an error is true is for its class to say.
-    if error.__cause__ is not None or error.__suppress_context__:
-        return error.__cause__
-    return error.__context__
+    try:
+        # Not "or": whether an error is true is for its class to say.
+        explicit = error.__cause__ is not None or error.__suppress_context__
+        cause: object = error.__cause__ if explicit else error.__context__
+    except BaseException:  # noqa: BLE001 - a class may have properties of these names
+        return None
+    return cause if isinstance(cause, BaseException) else None

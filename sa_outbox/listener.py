@@ -17,6 +17,8 @@ from .retry import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .settings import Settings
+
 Order: TypeAlias = Literal["total", "key", "none"]
 Start: TypeAlias = Literal["beginning", "now"] | int | datetime
 On: TypeAlias = str | type | Iterable[str | type]
@@ -114,7 +116,8 @@ class Listener:
 class Listeners:
     """The listeners of one outbox, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings
         self._by_name: dict[str, Listener] = {}
 
     def __iter__(self) -> Iterator[Listener]:
@@ -138,8 +141,14 @@ class Listeners:
         self._by_name[listener.name] = listener
 
 
-def declare(name: str, on: On | None, handler: Handler, options: dict[str, Any]) -> Listener:
-    """Make a listener from the arguments of ``@outbox.listener``."""
+def declare(
+    name: str,
+    on: On | None,
+    handler: Handler,
+    options: dict[str, Any],
+    settings: Settings | None = None,
+) -> Listener:
+    """Make a listener from the arguments of ``@outbox.listener``, and what its outbox says."""
     _check_name(name)
     if on is None:
         call = inspect_handler(name, handler)
@@ -149,14 +158,30 @@ def declare(name: str, on: On | None, handler: Handler, options: dict[str, Any])
                 "Event[SomeEventType]"
             )
         on = call.payload_class
-    return Listener(name=name, handler=handler, on=_types(name, on), **options)
+    types = _types(name, on)
+    category = None if settings is None else settings.category_by_type.common(types)
+    if category is not None:
+        options = {"retry": category.retry, **options}
+    listener = Listener(name=name, handler=handler, on=types, **options)
+    if settings is not None and settings.tenant_setting is not None:
+        _check_batch(listener)
+    return listener
+
+
+def _check_batch(listener: Listener) -> None:
+    if listener.call.batch and listener.call.session != "none":
+        raise ConfigError(
+            f"listener {listener.name!r} takes batches in a session, and the outbox has a "
+            "tenant_setting: a batch may be of several tenants, a transaction has one. Take one "
+            "event at a time, or no session"
+        )
 
 
 def decorator(
     name: str, on: On | None, options: dict[str, Any], listeners: Listeners
 ) -> Callable[[H], H]:
     def decorate(handler: H) -> H:
-        listeners.add(declare(name, on, handler, options))
+        listeners.add(declare(name, on, handler, options, listeners.settings))
         return handler
 
     _check_name(name)

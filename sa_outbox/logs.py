@@ -17,20 +17,14 @@ import traceback
 from asyncio import CancelledError
 from contextlib import suppress
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
 import structlog
 
 from . import observe
-from .observe import (
-    AttemptFailed,
-    DatabaseAway,
-    DatabaseBack,
-    LeaseClaimed,
-    LeaseDropped,
-    Listening,
-)
+from .observe import AttemptFailed, DatabaseAway, DatabaseBack, LeaseClaimed, LeaseDropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +56,7 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.DeadLettered: ("error", "dead letter"),
     observe.CaughtUp: ("debug", "caught up"),
     observe.WentCareful: ("warning", "careful"),
+    observe.Ticked: ("info", "ticked"),
     observe.DatabaseAway: ("warning", "database away"),
     observe.DatabaseBack: ("info", "database back"),
     observe.Listening: ("info", "listening"),
@@ -73,7 +68,7 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
 
 MOST_FRAMES = 30
 MOST_CAUSES = 10
-_TRACKED = (DatabaseAway, DatabaseBack, Listening, LeaseClaimed, LeaseDropped)
+_TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, LeaseClaimed, LeaseDropped)
 """Observations that begin or end an outage: followed whether they are written or not."""
 _FIRST = ("timestamp", "level", "event")
 _OF_LINES = {"stack", "exception"}
@@ -138,7 +133,7 @@ class Log:
                 return last is not None and last <= pause
             case DatabaseBack(where):
                 away.pop(where, None)
-            case Listening():
+            case observe.Listening():
                 away.pop("LISTEN", None)
             case LeaseClaimed(listener) | LeaseDropped(listener):
                 away.pop(f"listener {listener}", None)
@@ -290,7 +285,7 @@ def _escape(text: str, *, keep: str) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, float):
         return round(value, 3)
-    return str(value) if isinstance(value, UUID) else value
+    return str(value) if isinstance(value, (UUID, datetime)) else value
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from .delivery import Reason
@@ -204,6 +205,16 @@ class WentCareful(Observation):
     listener: str
     position: int
     crashes: int
+
+
+@dataclass(slots=True)
+class Ticked(Observation):
+    """A cron has added the event of a tick."""
+
+    name: str
+    tick: datetime
+    missed: int
+    """How many ticks before this one have no event; 1000 stands for more too."""
 
 
 @dataclass(slots=True)

@@ -5,14 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from .cron import Cron
+from .event_types import event_types
+from .inbox import Inbox
 from .listener import H, Listeners, On, Order, Start, decorator
 from .producer.producer import Producer
+from .recurring import Crons, Recurring
 from .settings import Limits, Names, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import EllipsisType
 
+    from .category import Category, Given
+    from .contract import Contract
+    from .cron import Missed
+    from .event import Json
     from .retry import RetryPolicy
     from .settings import Notify
 
@@ -46,6 +54,9 @@ class Outbox(Producer):
         limits: Limits | None = None,
         idempotency_key_lifetime: timedelta = timedelta(days=7),
         redact: Callable[[str], str] | None = None,
+        contract: Contract | None = None,
+        categories: Given | None = None,
+        tenant_setting: str | None = None,
     ) -> None:
         super().__init__(
             Settings(
@@ -54,9 +65,21 @@ class Outbox(Producer):
                 notify=notify,
                 idempotency_key_lifetime=idempotency_key_lifetime,
                 redact=redact,
+                contract=contract,
+                categories=categories,
+                tenant_setting=tenant_setting,
             )
         )
-        self.listeners = Listeners()
+        self.listeners = Listeners(self.settings)
+        self.crons = Crons()
+        self.inbox = Inbox(self.tables, self.settings.names)
+        """For the receiving side: act on a message of another system once."""
+
+    def category_of(self, event_type: str | type) -> Category:
+        """The category of an event type, given by its name or its class; ``default`` for one that
+        ``categories`` says nothing of."""
+        name = event_types.of(event_type).name if isinstance(event_type, type) else event_type
+        return self.settings.category_by_type.of(name)
 
     def listener(
         self,
@@ -93,6 +116,38 @@ class Outbox(Producer):
         limits = {"timeout": timeout, "gap_wait": gap_wait}
         given |= {key: each for key, each in limits.items() if each is not ...}
         return decorator(name, on, given, self.listeners)
+
+    def cron(
+        self,
+        expression: str,
+        event: object,
+        /,
+        payload: Json = None,
+        *,
+        time_zone: str,
+        name: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        missed: Missed = "one",
+    ) -> None:
+        """Add an *event* at each tick of a cron *expression*, once however many consumers run.
+
+        ::
+
+            outbox.cron("0 3 * * *", "maintenance.purge", time_zone="Europe/Berlin")
+
+        The consumers do it, for as long as one of them runs. *event* is an event type and its
+        payload, or an object of a registered class. *missed* says what becomes of ticks that
+        passed while none ran: ``"one"`` event for all of them, ``"skip"``, or ``"all"``, the last
+        1000. The headers of each event have ``cron``, the *name* (by default the event type), and
+        ``tick``, its time. docs/scheduling.md explains the rest.
+        """
+        cron = Cron(expression, time_zone)
+        options: dict[str, Any] = {"name": name, "key": key, "tenant": tenant}
+        options |= {"headers": headers, "priority": priority, "missed": missed}
+        self.crons.add(Recurring(cron, event, payload, self.settings, **options))
 
     def __repr__(self) -> str:
         names = self.settings.names

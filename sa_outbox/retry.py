@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from .errors import ConfigError
+from .errors import ConfigError, InvalidEvent, Reject, RetryLater
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ErrorClasses: TypeAlias = tuple[type[BaseException], ...] | list[type[BaseException]]
 
 _NO_DELAY = timedelta(0)
 
@@ -31,18 +38,32 @@ class RetryPolicy:
     """Wait a random time between zero and the computed one ("full jitter"), so that many
     deliveries that failed together do not come back together."""
 
-    schedule: tuple[timedelta, ...] | None = None
+    schedule: tuple[timedelta, ...] | list[timedelta] | None = None
     """The waits themselves, one per retry, instead of base, factor and maximum; no jitter.
     ``attempts`` is then ``len(schedule) + 1``."""
 
-    final_on: tuple[type[BaseException], ...] = ()
-    """Errors that no further attempt can mend: straight to the dead letters."""
+    retry_on: ErrorClasses | None = None
+    """The only errors that are attempted again; all others are final. None: every error that is
+    not final. ``RetryLater`` is attempted again in any case."""
+
+    final_on: ErrorClasses = ()
+    """Errors that no further attempt can mend: straight to the dead letters.
+
+    Of an error that is of a class here and of one in ``retry_on``, the more specific class
+    decides: the one that comes first in the error's method resolution order.
+    """
+
+    @staticmethod
+    def preset(name: str) -> RetryPolicy:
+        """The policy for a kind of work, one of ``PRESETS``; change it with ``replace``."""
+        try:
+            return PRESETS[name]
+        except (KeyError, TypeError):
+            raise ConfigError(f"no preset {name!r}; there are {', '.join(PRESETS)}") from None
 
     def __post_init__(self) -> None:
         if self.schedule is not None:
-            if not isinstance(self.schedule, (tuple, list)):
-                raise ConfigError(f"schedule must be a tuple of spans, not {self.schedule!r}")
-            object.__setattr__(self, "schedule", tuple(self.schedule))
+            object.__setattr__(self, "schedule", _checked_schedule(self.schedule))
             object.__setattr__(self, "attempts", len(self.schedule) + 1)
         if type(self.attempts) is not int or self.attempts < 1:
             raise ConfigError(f"attempts must be 1 or more, not {self.attempts!r}")
@@ -50,11 +71,20 @@ class RetryPolicy:
             raise ConfigError(f"factor must be a number, 1 or more, not {self.factor!r}")
         if type(self.jitter) is not bool:
             raise ConfigError(f"jitter must be True or False, not {self.jitter!r}")
-        _check_errors(self.final_on)
         for name, span in (("base", self.base), ("maximum", self.maximum)):
             _check_span(name, span)
-        for span in self.schedule or ():
-            _check_span("schedule", span)
+        final_on = _checked_errors("final_on", self.final_on)
+        object.__setattr__(self, "final_on", final_on)
+        if any(issubclass(each, RetryLater) for each in final_on):
+            raise ConfigError("final_on has RetryLater, which is attempted again in any case")
+        if self.retry_on is not None:
+            retry_on = _checked_errors("retry_on", self.retry_on)
+            object.__setattr__(self, "retry_on", retry_on)
+            if any(issubclass(each, Reject) for each in retry_on):
+                raise ConfigError("retry_on has Reject, which is final in any case")
+            both = ", ".join(each.__name__ for each in retry_on if each in final_on)
+            if both:
+                raise ConfigError(f"retry_on and final_on both have {both}")
 
     def delay_after(self, attempt: int, *, chance: float) -> timedelta | None:
         """How long to wait after *attempt* (counted from 1) failed; None: give up.
@@ -71,7 +101,12 @@ class RetryPolicy:
 
     def gives_up_on(self, error: BaseException) -> bool:
         """True if *error* is of a kind that no further attempt can mend."""
-        return isinstance(error, self.final_on)
+        for cls in type(error).__mro__:  # what ``except`` goes by; the most specific comes first
+            if cls in self.final_on:
+                return True
+            if self.retry_on is not None and cls in self.retry_on:
+                return False
+        return self.retry_on is not None
 
     def _grown(self, attempt: int) -> timedelta:
         if not self.base:
@@ -87,16 +122,51 @@ class RetryPolicy:
         return timedelta(seconds=seconds)
 
 
-def _check_errors(classes: tuple[type[BaseException], ...]) -> None:
-    good = isinstance(classes, tuple) and all(
+def _checked_schedule(schedule: object) -> tuple[timedelta, ...]:
+    if not isinstance(schedule, (tuple, list)):
+        raise ConfigError(f"schedule must be a tuple of timedelta, not {schedule!r}")
+    for number, span in enumerate(schedule):
+        _check_span(f"schedule[{number}]", span)
+    return tuple(schedule)
+
+
+def _checked_errors(name: str, classes: object) -> tuple[type[BaseException], ...]:
+    if isinstance(classes, (tuple, list)) and all(
         isinstance(each, type) and issubclass(each, BaseException) for each in classes
-    )
-    if not good:
-        raise ConfigError(f"final_on must be a tuple of error classes, not {classes!r}")
+    ):
+        return tuple(classes)
+    raise ConfigError(f"{name} must be a tuple of error classes, not {classes!r}")
 
 
-def _check_span(name: str, span: timedelta) -> None:
+def _check_span(name: str, span: object) -> None:
     if not isinstance(span, timedelta):
-        raise ConfigError(f"{name} must be a timedelta, not {span!r}")
+        raise ConfigError(f"{name} must be a timedelta, as timedelta(seconds=30), not {span!r}")
     if span < _NO_DELAY:
         raise ConfigError(f"{name} must not be negative, got {span}")
+
+
+# Only what says for itself that it is about validation or permission. Not ValueError, though the
+# errors of pydantic and msgspec are: so is an answer that is no JSON, from a proxy in trouble. Not
+# DecodeError: during a deployment the next consumer may know the version of the event.
+_NEVER_MENDED = (InvalidEvent, PermissionError)
+
+
+def _preset(*, attempts: int = 5, maximum: timedelta = timedelta(minutes=5)) -> RetryPolicy:
+    return RetryPolicy(
+        attempts=attempts, base=timedelta(seconds=5), maximum=maximum, final_on=_NEVER_MENDED
+    )
+
+
+PRESETS: Final[Mapping[str, RetryPolicy]] = MappingProxyType(
+    {
+        "notification": _preset(attempts=10, maximum=timedelta(minutes=30)),
+        "planning": _preset(attempts=3, maximum=timedelta(minutes=2)),
+        "export": _preset(maximum=timedelta(minutes=10)),
+        "import": _preset(maximum=timedelta(minutes=10)),
+        "maintenance": _preset(),
+        "audit": _preset(),
+        "default": _preset(),
+    }
+)
+"""Policies for kinds of work. ``default`` is the one for work of no particular kind; a listener
+that is given no policy has ``RetryPolicy()``, which begins sooner and finds no error final."""

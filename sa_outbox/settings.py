@@ -6,12 +6,17 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from .category import Categories
+from .contract import Contract
 from .errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .category import Given
 
 MAX_IDENTIFIER_BYTES = 63
 """PostgreSQL cuts longer names off without a word, and two of them become one."""
@@ -117,8 +122,17 @@ class Settings:
     redact: Callable[[str], str] | None = None
     """Called with an error's text before it is stored: takes out what must not be kept. Passwords
     in URLs and what follows ``password=``, ``token=`` and the like are taken out before."""
+    contract: Contract | None = None
+    """The fields without which no event is added; None: none is asked for."""
+    categories: Given | None = None
+    """Event types, ``*`` for any run of characters, to the category of each. It decides how long
+    an idempotency key lives, and the retries of listeners that say nothing of them."""
+    tenant_setting: str | None = None
+    """A setting of PostgreSQL, as ``app.tenant``, that has the event's tenant in the transaction
+    of every handler with a session: for policies of row-level security. None: none is set."""
 
     def __post_init__(self) -> None:
+        self._check_tenancy()
         if self.redact is not None and not callable(self.redact):
             raise ConfigError(f"redact must be a function, not {self.redact!r}")
         if not isinstance(self.names, Names):
@@ -133,6 +147,25 @@ class Settings:
                 "idempotency_key_lifetime must be a timedelta above zero and up to ten years, "
                 f"not {lifetime!r}"
             )
+
+    def _check_tenancy(self) -> None:
+        if self.contract is not None and not isinstance(self.contract, Contract):
+            raise ConfigError(f"contract must be a Contract, not {self.contract!r}")
+        setting = self.tenant_setting
+        if setting is not None:
+            if not isinstance(setting, str) or setting.count(".") != 1:
+                raise ConfigError(f"tenant_setting must be as 'app.tenant', not {setting!r}")
+            for part in setting.split("."):
+                check_identifier("each part of tenant_setting", part)
+        self.category_by_type  # noqa: B018 - refused here and not at the first event
+
+    @cached_property
+    def category_by_type(self) -> Categories:
+        return Categories(self.categories)
+
+    def key_lifetime_of(self, event_type: str) -> timedelta:
+        """How long an idempotency key of this event type keeps others from being written."""
+        return self.category_by_type.of(event_type).key_lifetime or self.idempotency_key_lifetime
 
     @property
     def notifies(self) -> bool:

@@ -18,7 +18,8 @@ The path of an event: ``wakeup.py`` or a poll wakes ``services.py``, which has `
 at the horizon; ``intake.py`` and ``reading.py`` read past the cursor into ``lanes.py``; a
 ``hand.py`` takes it to ``dispatch.py``, which calls the handler, in a transaction with a session
 (``unit.py``) or without; ``outcomes.py`` says what became of it, ``settle.py`` writes that.
-``cursor.py`` is the loop around it, one per listener; ``runner.py`` the process.
+``cursor.py`` is the loop around it, one per listener; ``runner.py`` the process. ``ticking.py``
+adds recurring events.
 
 What each crash leads to:
 

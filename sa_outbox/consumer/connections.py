@@ -23,7 +23,7 @@ from sqlalchemy.util import greenlet_spawn
 from sa_outbox.sql.notify import prepare_connection
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select, TextClause
+    from sqlalchemy import Insert, Select, TextClause
 
 Driver: TypeAlias = Any  # asyncpg.Connection, which has no types
 Connect: TypeAlias = Callable[[], Awaitable[Driver]]
@@ -40,7 +40,7 @@ class Query:
 
     __slots__ = ("_defaults", "_names", "clause", "sql")
 
-    def __init__(self, clause: TextClause | Select[Any]) -> None:
+    def __init__(self, clause: TextClause | Select[Any] | Insert) -> None:
         compiled: Any = clause.compile(dialect=_DIALECT)
         self.clause = clause
         self.sql: str = compiled.string

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import CancelScope
 
-from sa_outbox.causation import depth_of, handled, handled_depth
+from sa_outbox.causation import HandledBatch, handled, handled_batch
 from sa_outbox.errors import HandlerTimeout, OutboxError
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
@@ -134,9 +134,9 @@ class Dispatch:
         """
         self._position = items[0].position
         cause: Token[Any] | None = None
-        depth: Token[int] | None = None
+        batch: Token[Any] | None = None
         if self._call.batch:
-            depth = handled_depth.set(1 + max(depth_of(each) for each in argument))
+            batch = handled_batch.set(HandledBatch(argument))
         else:
             cause = handled.set(argument)
         self._deadline.begin()
@@ -150,8 +150,8 @@ class Dispatch:
                 item.seconds = seconds
             if cause is not None:
                 handled.reset(cause)
-            if depth is not None:
-                handled_depth.reset(depth)
+            if batch is not None:
+                handled_batch.reset(batch)
         if self._deadline.is_over:  # and yet it ended as if nothing had happened
             self._deadline.leave()
             return self._too_long()

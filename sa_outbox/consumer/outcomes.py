@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, Literal, assert_never
 
@@ -38,7 +39,13 @@ class Outcomes:
             item.fate, item.failure = "done", None
             return
         policy = self._listener.retry
-        outcome = decide(error, attempt=item.attempts, policy=policy, chance=random())  # noqa: S311 - jitter
+        outcome = decide(
+            error,
+            attempt=item.attempts,
+            policy=policy,
+            chance=random(),  # noqa: S311 - jitter
+            now=datetime.now(UTC),
+        )
         item.failure = describe(error, attempt=item.attempts, redact=self._shared.redact)
         delay: float | None = None
         match outcome:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .shared import Shared
     from .tenure import Tenures
+    from .ticking import Ticking
     from .wakeup import Wakeup
 
 SOONEST, LATEST = 0.002, 0.25
@@ -53,6 +54,7 @@ class Services:
         self.tenures: Tenures
         self.queues: list[Queue] = []
         self.wakeup: Wakeup | None = None
+        self.ticking: Ticking | None = None
         self._looker = looker
         self._engine = engine
         self._names = names
@@ -108,6 +110,8 @@ class Services:
             tasks.start_soon(queue.run, tasks)
         if self.wakeup is not None:
             tasks.start_soon(self.wakeup.run)
+        if self.ticking is not None:
+            await tasks.start(self.ticking.run)
 
     async def verify(self) -> None:
         """Raise ``SchemaError`` unless everything holds that the reading stands on."""

@@ -10,6 +10,11 @@ from sqlalchemy import event
 
 from sa_outbox.errors import HandlerMustNotCommit
 from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
+from sa_outbox.sql.tenants import set_tenant
+
+# In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
+# a row that was renewed or moved since the handler began.
+_ISOLATION = {"isolation_level": "READ COMMITTED"}
 
 
 class HandlerSession(OutboxSession):
@@ -46,6 +51,16 @@ class HandlerSession(OutboxSession):
     def prepare(self) -> None:
         self._check("prepare()")
         super().prepare()
+
+    def connect(self, argument: Any) -> None:
+        """Begin the transaction in which *argument*, an event or a batch, is handled.
+
+        A batch may be of several tenants: the setting is refused for those where it is declared.
+        """
+        connection = self.connection(execution_options=_ISOLATION)
+        setting = None if self.outbox is None else self.outbox.tenant_setting
+        if setting is not None:
+            connection.execute(set_tenant(setting), {"tenant": argument.tenant or ""})
 
     def lend(self) -> None:
         """Guard the transaction that was begun."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+<<<<<<< HEAD
 from sa_outbox.sql import cursors, deliveries, horizon, leases, notify, ranges, reading
+=======
+from sa_outbox.sql import crons, cursors, deliveries, events, horizon, leases, notify, reading
+>>>>>>> main
 
 from .connections import Query
 
@@ -64,6 +68,12 @@ class Statements:
         self.promote: Query | None = Query(deliveries.promote(tables))
         self.occupied = Query(deliveries.occupied(tables))
         self.next_due = Query(deliveries.next_due(tables))
+        self.insert_events = Query(events.insert_events(tables))
+        self.crons_standing = Query(crons.standing(tables))
+        self.crons_register = Query(crons.register(tables))
+        self.crons_claim = Query(crons.claim(tables))
+        self.crons_advance = Query(crons.advance(tables))
+        self.notify = Query(notify.notify(channel))
         self.notify_released = Query(notify.notify(channel, RELEASED))
         self.ping = Query(notify.ping(channel))
         self.listening = Query(notify.listening())

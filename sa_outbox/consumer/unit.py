@@ -6,7 +6,6 @@ listener's row says, in the same transaction, that the event is settled, under t
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 COMMITTING = 30.0
 """Seconds for the statements that settle and the COMMIT; then its outcome is asked for."""
 CLOSING = 1.0
-# In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
-# a row that was renewed or moved since the handler began.
-_ISOLATION = {"isolation_level": "READ COMMITTED"}
 
 
 class Again(Exception):
@@ -71,7 +67,7 @@ class Unit:
         is_async = session is not inner
         abandoned = False
         try:
-            await self._connect(session, inner, is_async=is_async)
+            await self._connect(session, inner, argument, is_async=is_async)
             inner.lend()
             try:
                 error = await self._dispatch(items, argument, session)
@@ -89,14 +85,15 @@ class Unit:
                 inner.guarded = False
                 await self._close(session, is_async=is_async)
 
-    async def _connect(self, session: Any, inner: HandlerSession, *, is_async: bool) -> None:
+    async def _connect(
+        self, session: Any, inner: HandlerSession, argument: Any, *, is_async: bool
+    ) -> None:
         # Before the handler runs: what fails here is not its failure.
         try:
             if is_async:
-                await session.connection(execution_options=_ISOLATION)
+                await session.run_sync(lambda _: inner.connect(argument))
             else:
-                connect = partial(inner.connection, execution_options=_ISOLATION)
-                await anyio.to_thread.run_sync(connect)
+                await anyio.to_thread.run_sync(inner.connect, argument)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             raise Again(error, away=True) from error
 

@@ -7,6 +7,7 @@ session; when the object's INSERT is undone, it waits in the object again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from sqlalchemy import event as sqlalchemy_event
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
     from sqlalchemy.orm import Mapper
 
+    from ..contract import Contract
     from ..event import Deferred, Event, EventOptions, Json
 
 T = TypeVar("T")
@@ -39,6 +41,13 @@ def give_back(pending: Pending) -> None:
     attributes.setdefault(SLOT, []).append(pending.again())
 
 
+def check_recorded(attributes: dict[str, Any], contract: Contract | None) -> None:
+    """Raise for the first event recorded on an object that lacks what *contract* asks for."""
+    if contract is not None:
+        for pending in attributes.get(SLOT, ()):
+            contract.check(pending.event)
+
+
 class RecordsEvents:
     """Mixin for mapped classes: the entity itself says what happened to it.
 
@@ -47,6 +56,10 @@ class RecordsEvents:
 
     __outbox_limits__: ClassVar[Limits] = Limits()
     """Limits of the payloads recorded here: an object without a session knows no outbox yet."""
+
+    __outbox_contract__: ClassVar[Contract | None] = None
+    """Checked by ``record_event``. That of the outbox is checked as well, but only once the
+    object comes to a session."""
 
     @overload
     def record_event(
@@ -75,6 +88,8 @@ class RecordsEvents:
         """As ``session.add_event``, for the session this entity belongs to now or later."""
         limits = self.__outbox_limits__
         pending = make_pending(event, payload, limits, entity=self, **options)
+        if self.__outbox_contract__ is not None:
+            self.__outbox_contract__.check(pending.event)
         session = object_session(self)
         if session is None:
             self.__dict__.setdefault(SLOT, []).append(pending)
@@ -85,9 +100,13 @@ class RecordsEvents:
 
 def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: object) -> None:
     """Hooks empty an object's slot when it is attached. One that is full at INSERT or UPDATE was
-    attached to a session without hooks, and its events would be lost without a word."""
+    attached to a session without hooks, or the contract refused its events then; and they would
+    be lost without a word."""
     waiting = target.__dict__.get(SLOT)
     if waiting:
+        session = object_session(target)
+        with suppress(NotInstalled):
+            check_recorded(target.__dict__, None if session is None else owner_of(session).contract)
         raise NotInstalled(
             f"{type(target).__qualname__} has {len(waiting)} recorded event(s), but its session "
             "has no outbox. Nothing was written; make the session with outbox.sessionmaker(), or "

@@ -22,7 +22,7 @@ from sqlalchemy.orm import object_session
 
 from ..errors import NotAtomic, TransactionEnded
 from . import internals
-from .entity import SLOT, give_back
+from .entity import SLOT, check_recorded, give_back
 from .install import owner_of
 from .ledger import LEDGER, Ledger
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
     from sqlalchemy.orm import InstanceState, Session, SessionTransaction, UOWTransaction
 
-    from ..settings import Limits
+    from ..settings import Settings
     from .pending import Pending
     from .write import Writer
 
@@ -61,11 +61,12 @@ class Hooks:
     """
 
     def __init__(
-        self, owner: object, writer: Writer, limits: Limits, committed: Callable[[Engine], None]
+        self, owner: object, writer: Writer, settings: Settings, committed: Callable[[Engine], None]
     ) -> None:
         self._owner = owner
         self._writer = writer
-        self._limits = limits
+        self._limits = settings.limits
+        self._contract = settings.contract
         self._committed = committed
         self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
         # Kept: event.contains() and event.remove() know a bound method by its identity.
@@ -108,11 +109,12 @@ class Hooks:
     def after_attach(self, session: Session, state: InstanceState[Any]) -> None:
         """An object came to the session: so do the events recorded on it.
 
-        Fires for add, cascades and for coming back, not for loads. Refuses nothing: the object is
-        in the session already, and would be written without its events.
+        Fires for add, cascades and for coming back, not for loads. The object is in the session
+        already: events that the contract refuses stay with it, and its INSERT is refused too.
         """
         attributes = state.obj().__dict__  # the object is being added, so it is there
         if (SLOT in attributes or LEDGER in attributes) and owner_of(session) is self._owner:
+            check_recorded(attributes, self._contract)
             self._welcome(session, state)
 
     def after_flush_postexec(self, session: Session, context: UOWTransaction) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from ..errors import ConfigError, NotInstalled
 
 if TYPE_CHECKING:
+    from ..contract import Contract
     from .pending import Pending
 
 AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]"
@@ -20,6 +21,8 @@ AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_sc
 class Owner(Protocol):
     """An outbox, as far as the events of entities need it."""
 
+    @property
+    def contract(self) -> Contract | None: ...
     def add_pending(self, session: Session, pending: Pending) -> None: ...
 
 

@@ -11,9 +11,11 @@ from ..arguments import (
     checked_headers,
     checked_schedule,
     checked_text,
+    is_refused_twice,
 )
-from ..causation import link_to_cause
+from ..causation import link_to_cause, present_cause
 from ..codec import encode, encode_plain
+from ..context import fill_in
 from ..errors import InvalidEvent, WrongArgument
 from ..event import NOT_KNOWN, Event, now_duplicate, now_known
 from ..event_types import event_types
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import SessionTransaction
 
-    from ..event import Deferred
+    from ..event import Deferred, OnDuplicate
     from ..event_types import EventType
     from ..settings import Limits
 
@@ -43,6 +45,7 @@ class Pending:
         "entity",
         "event",
         "order",
+        "refused_twice",
         "scope",
     )
 
@@ -53,8 +56,11 @@ class Pending:
         payload: str | Deferred[object],
         key: str | Deferred[str | None] | None,
         entity: object,
+        *,
+        refused_twice: bool = False,
     ) -> None:
         self.event = event
+        self.refused_twice = refused_twice
         self.entity = entity
         self.order = next(_orders)
         self.scope: SessionTransaction | None = None
@@ -93,6 +99,7 @@ class Pending:
         """The same event, for a second life of its entity in another transaction."""
         fresh = Pending(self.event, self._fixed, self._payload, self._key, self.entity)
         fresh.order = self.order
+        fresh.refused_twice = self.refused_twice
         now_duplicate(self.event, None)  # what it was a duplicate of may be gone by then
         return fresh
 
@@ -109,6 +116,7 @@ def make_pending(
     delay: timedelta | None = None,
     priority: int = 0,
     idempotency_key: str | None = None,
+    on_duplicate: OnDuplicate = "skip",
     entity: object = None,
 ) -> Pending:
     """Check everything and serialise it now; only callables are left for the flush."""
@@ -117,8 +125,12 @@ def make_pending(
         key = checked_text("key", key)
     tenant = checked_text("tenant", tenant)
     idempotency_key = checked_text("idempotency_key", idempotency_key)
+    refused_twice = is_refused_twice(on_duplicate, idempotency_key)
     all_headers = _headers(headers, version)
-    link_to_cause(name, all_headers, limits.max_causation_depth)
+    cause = present_cause()
+    tenant = fill_in(name, tenant, all_headers, cause)
+    if cause is not None:
+        link_to_cause(name, all_headers, limits.max_causation_depth)
     run_at = checked_schedule(run_at, delay)
     check_priority(priority)
     encoded = value if deferred else _encoded(value, limits)
@@ -147,7 +159,7 @@ def make_pending(
         fixed += f',"delay":{delay.total_seconds()!r}'
     if priority:
         fixed += f',"priority":{priority}'
-    return Pending(made, fixed, encoded, key, entity)
+    return Pending(made, fixed, encoded, key, entity, refused_twice=refused_twice)
 
 
 def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:

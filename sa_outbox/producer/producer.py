@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.orm import Session, scoped_session
 
+    from ..contract import Contract
     from ..event import Deferred, Event, EventOptions, Json
     from ..settings import Limits, Settings
     from .install import AnySession
@@ -37,7 +38,7 @@ class Producer:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tables = tables(settings.names)
-        self._hooks = Hooks(self, Writer(self.tables, settings), settings.limits, self._poke)
+        self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._poke)
         self.write_pending: Callable[[Session], None] = self._hooks.write
         self._installed: set[type[Session]] = set()
         self._notifies = settings.notifies  # asked once: the hook after a commit must not fail
@@ -45,6 +46,14 @@ class Producer:
     @property
     def limits(self) -> Limits:
         return self.settings.limits
+
+    @property
+    def tenant_setting(self) -> str | None:
+        return self.settings.tenant_setting
+
+    @property
+    def contract(self) -> Contract | None:
+        return self.settings.contract
 
     def sessionmaker(
         self, bind: Engine | Connection | None = None, **options: Any
@@ -157,6 +166,9 @@ class Producer:
     def add_pending(self, session: Session, pending: Pending) -> None:
         if type(session) not in self._installed and not self.is_installed_on(type(session)):
             raise not_installed(type(session))
+        contract = self.settings.contract
+        if contract is not None:
+            contract.check(pending.event)
         self._hooks.add(session, pending)
 
     def _flush(self, session: Session) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import Unpack
 
-    from ..event import Deferred, Event, EventOptions, Json
+    from ..event import Deferred, Event, EventOptions, Json, OnDuplicate
     from ..settings import Limits
     from .pending import Pending
 
@@ -27,6 +27,8 @@ class TakesEvents(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+    @property
+    def tenant_setting(self) -> str | None: ...
     def hook(self, cls: type[Session]) -> None: ...
     def add_pending(self, session: Session, pending: Pending) -> None: ...
     @property
@@ -73,6 +75,7 @@ class _AddsEvents:
         delay: timedelta | None = None,
         priority: int = 0,
         idempotency_key: str | None = None,
+        on_duplicate: OnDuplicate = "skip",
     ) -> Event[Any]:
         """Add an event to this session's transaction; it is written by the next flush or commit.
 
@@ -82,7 +85,8 @@ class _AddsEvents:
 
         Events with the same *key* keep their order. *run_at* or *delay* hold the event back by
         the database's clock. A second event with the same *idempotency_key* (for its tenant and
-        type) is not written; see ``Event.duplicate_of``.
+        type) is not written; see ``Event.duplicate_of``. With ``on_duplicate="raise"`` the flush
+        raises :class:`DuplicateEvent` instead.
 
         Raises :class:`InvalidEvent` here for what can't be stored; nothing is added then.
         """
@@ -104,6 +108,7 @@ class _AddsEvents:
             delay=delay,
             priority=priority,
             idempotency_key=idempotency_key,
+            on_duplicate=on_duplicate,
         )
         outbox.add_pending(session, pending)
         return pending.event

@@ -14,19 +14,20 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import object_session
 
 from ..codec import encode_plain
-from ..errors import NotAtomic, OutboxError, SchemaError
+from ..errors import DuplicateEvent, NotAtomic, OutboxError, SchemaError
 from ..event import now_duplicate
 from ..sql.events import claim_idempotency_keys, insert_events
 from . import internals
 from .entity import give_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from uuid import UUID
 
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.orm import Session
 
+    from ..event import Event
     from ..settings import Names, Settings
     from ..tables import Tables
     from .ledger import Ledger
@@ -109,23 +110,31 @@ class Writer:
                 wanted.setdefault(_key_of(pending), pending.event.event_id)
         document = encode_plain(
             [
-                {"tenant": tenant, "event_type": name, "key": key, "event_id": str(event_id)}
+                {
+                    "tenant": tenant,
+                    "event_type": name,
+                    "key": key,
+                    "event_id": str(event_id),
+                    "lifetime": self._settings.key_lifetime_of(name).total_seconds(),
+                }
                 for (tenant, name, key), event_id in wanted.items()
             ]
         )
-        lifetime = self._settings.idempotency_key_lifetime.total_seconds()
-        result = self._execute(
-            connection, self._claim, {"document": _Document(document), "lifetime": lifetime}
-        )
+        result = self._execute(connection, self._claim, {"document": _Document(document)})
         holders = {(row[0], row[1], row[2]): row[3] for row in result}
-        first = []
+        first, later = [], []
         for pending, row in rows:
-            if pending.event.idempotency_key is not None:
-                holder = holders[_key_of(pending)]
-                if holder != pending.event.event_id:
-                    now_duplicate(pending.event, holder)
-                    continue
-            first.append((pending, row))
+            holder = holders.get(_key_of(pending), pending.event.event_id)
+            if holder == pending.event.event_id:
+                first.append((pending, row))
+            else:
+                later.append((pending.event, holder, pending.refused_twice))
+        # Before any is marked: when it raises, all of them are pending again.
+        for event, holder, refused in later:
+            if refused:
+                raise _duplicate(event, holder)
+        for event, holder, _ in later:
+            now_duplicate(event, holder)
         return first
 
     def engine_of(self, session: Session) -> Engine:
@@ -154,9 +163,7 @@ class Writer:
         except DBAPIError as error:
             error.hide_parameters = True  # payloads hold people's data, and errors end in logs
             code = _code_of(error)
-            mended_by = _what_mends(code, self._settings.names)
-            if mended_by is not None:
-                raise SchemaError(f"{_first_line(error)}. {mended_by}") from error
+            raise_if_mendable(error, self._settings.names, _RIGHTS)
             if code.startswith(_QUOTING):
                 raise _without_data(error, code) from None
             raise
@@ -201,7 +208,29 @@ def _key_of(pending: Pending) -> tuple[str, str, str]:
     return event.tenant or "", event.event_type, event.idempotency_key or ""
 
 
-def _what_mends(code: str, names: Names) -> str | None:
+def _duplicate(event: Event[Any], holder: UUID) -> DuplicateEvent:
+    whose = "" if event.tenant is None else f" of tenant {event.tenant!r}"
+    key = event.idempotency_key or ""
+    return DuplicateEvent(
+        f"{event.event_type}{whose} with the idempotency key {key!r} is event {holder} already. "
+        "Nothing of this flush is kept; roll back",
+        idempotency_key=key,
+        duplicate_of=holder,
+    )
+
+
+_RIGHTS: Final = {"": "INSERT", "idempotency_keys": "SELECT, INSERT, UPDATE"}
+"""What adding events needs, by the table's suffix."""
+
+
+def raise_if_mendable(error: DBAPIError, names: Names, rights: Mapping[str, str]) -> None:
+    """Raise :class:`SchemaError` with what to do, for a fault that a person can mend."""
+    mended_by = _what_mends(_code_of(error), names, rights)
+    if mended_by is not None:
+        raise SchemaError(f"{_first_line(error)}. {mended_by}") from error
+
+
+def _what_mends(code: str, names: Names, rights: Mapping[str, str]) -> str | None:
     """A sentence for the faults that a person can mend; None for all others."""
     if code in ("42P01", "3F000", "42703"):  # no such table, schema, column
         command = " ".join(["sa-outbox migrate --database-url URL", *names.options])
@@ -209,13 +238,13 @@ def _what_mends(code: str, names: Names) -> str | None:
     if code == "42501":
         home = "" if names.schema is None else f"{names.schema}."
         usage = "" if names.schema is None else f"GRANT USAGE ON SCHEMA {names.schema} TO role; "
-        return (
-            f"This role may not write events. Allow it: {usage}"
-            f"GRANT INSERT ON {home}{names.table()} TO role; GRANT SELECT, INSERT, UPDATE ON "
-            f"{home}{names.table('idempotency_keys')} TO role"
-        )
+        grants = [
+            f"GRANT {right} ON {home}{names.table(suffix)} TO role"
+            for suffix, right in rights.items()
+        ]
+        return f"This role may not write here. Allow it: {usage}{'; '.join(grants)}"
     if code == "25006":
-        return "The connection is read-only, or leads to a standby: events need the primary"
+        return "The connection is read-only, or leads to a standby: writing needs the primary"
     return None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, case, func, insert, text
+from sqlalchemy import bindparam, case, insert, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.types import Double, Text
+from sqlalchemy.types import Text
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -52,7 +52,7 @@ def insert_events(tables: Tables) -> Insert:
 
 
 def claim_idempotency_keys(tables: Tables) -> ReturningInsert[str, str, str, UUID]:
-    """Claim the keys in ``document`` (JSON array) for ``lifetime`` seconds; return who has each.
+    """Claim the keys in ``document`` (JSON array) for ``lifetime`` seconds each; return who has it.
 
     A row per key: ``(tenant, event_type, key, event_id)``. Another ``event_id`` than one's own
     means that the key is taken. Two writers of one key meet on its row: the second waits until
@@ -67,16 +67,18 @@ def claim_idempotency_keys(tables: Tables) -> ReturningInsert[str, str, str, UUI
     source = (
         text(
             "SELECT tenant, event_type, key, event_id,"
-            " clock_timestamp() + make_interval(secs => :lifetime)"
+            " clock_timestamp() + make_interval(secs => lifetime)"
             " FROM json_to_recordset(CAST(:document AS json)) AS claimed("
-            "tenant text, event_type text, key text, event_id uuid)"
+            "tenant text, event_type text, key text, event_id uuid, lifetime double precision)"
             " ORDER BY tenant, event_type, key"
         )
-        .bindparams(bindparam("document", type_=Text), bindparam("lifetime", type_=Double))
+        .bindparams(bindparam("document", type_=Text))
         .columns()
     )
     claim = postgresql_insert(keys).from_select(columns, source, include_defaults=False)
-    now = func.clock_timestamp()
+    # The default of the row that was not inserted: one moment for all of the columns below, also
+    # for a key that expires while this runs.
+    now = claim.excluded.first_seen_at
     expired = keys.c.expires_at <= now
     return claim.on_conflict_do_update(
         index_elements=[keys.c.tenant, keys.c.event_type, keys.c.key],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -30,8 +31,13 @@ MADE: dict[str, Callable[[], OutboxError]] = {
     "WrongArgument": lambda: errors.WrongArgument("why", field="key"),
     "UnknownEventType": lambda: errors.UnknownEventType("why", field="event_type"),
     "CausationTooDeep": lambda: errors.CausationTooDeep("a.b", 4),
+    "ContractViolation": lambda: errors.ContractViolation("a.b", "tenant", "Pass it"),
+    "CrossTenant": lambda: errors.CrossTenant("a.b"),
     "PayloadError": lambda: errors.PayloadError("why", path="$.a", field="headers"),
     "PayloadTooLarge": lambda: errors.PayloadTooLarge(5, 4, field="headers"),
+    "DuplicateEvent": lambda: errors.DuplicateEvent(
+        "why", idempotency_key="k", duplicate_of=UUID(int=7)
+    ),
     "SchemaError": lambda: errors.SchemaError("why", problems=["a", "b"]),
     "RetryLater": lambda: errors.RetryLater("why", delay=timedelta(1)),
     "Reject": lambda: errors.Reject("why"),

@@ -12,6 +12,8 @@ import sa_outbox
 
 PUBLIC = [
     "AsyncOutboxSession",
+    "Category",
+    "Contract",
     "Event",
     "Outbox",
     "OutboxError",
@@ -21,7 +23,9 @@ PUBLIC = [
     "RetryLater",
     "RetryPolicy",
     "__version__",
+    "event_context",
     "event_type",
+    "stable_key",
     "upcaster",
 ]
 

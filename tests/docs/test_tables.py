@@ -19,6 +19,7 @@ from sa_outbox.listener import Listener
 from sa_outbox.logs import LINES
 from sa_outbox.observe import Observation
 from sa_outbox.process.stopping import Exit
+from sa_outbox.retry import PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 _ROW = re.compile(r"^\|(?P<cells>.+)\|$", re.MULTILINE)
@@ -70,6 +71,13 @@ class TestHandlers:
         told = {bare(row[0]): read(row[1]) for row in rows("handlers.md", "## Retries")}
 
         assert told == {each.name: each.default for each in dataclasses.fields(RetryPolicy)}
+
+    def test_the_presets_have_their_figures(self) -> None:
+        told = {
+            bare(row[0]): (read(row[1]), read(row[2])) for row in rows("handlers.md", "### Presets")
+        }
+
+        assert told == {name: (each.attempts, each.maximum) for name, each in PRESETS.items()}
 
 
 class TestConsuming:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,8 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, select, text
+from sqlalchemy import URL, Engine, create_engine, select, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from sa_outbox import Event, Outbox, OutboxSession
@@ -49,6 +51,37 @@ def added(sessions: sessionmaker[OutboxSession], **options: Any) -> Event[Any]:
     """One event in a transaction of its own."""
     with sessions.begin() as session:
         return session.add_event("order.placed", **{"idempotency_key": "k", **options})
+
+
+def waits_for_a_lock(engine: Engine, pid: int) -> bool:
+    with engine.connect() as connection:
+        found = connection.scalar(
+            text("SELECT wait_event_type FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid}
+        )
+        return bool(found == "Lock")
+
+
+Start = Callable[[ThreadPoolExecutor], "Future[Event[Any]]"]
+
+
+@pytest.fixture
+def start(sessions: sessionmaker[OutboxSession], engine: Engine) -> Start:
+    """Begin a second writer of the key, and return when it waits for the first."""
+
+    def begin(threads: ThreadPoolExecutor) -> Future[Event[Any]]:
+        pids: list[int] = []
+
+        def write() -> Event[Any]:
+            with sessions.begin() as session:
+                pids.append(session.scalar(text("SELECT pg_backend_pid()")) or 0)
+                return session.add_event("order.placed", 2, idempotency_key="k")
+
+        writing = threads.submit(write)
+        eventually(lambda: pids and waits_for_a_lock(engine, pids[0]))
+        assert not writing.done()
+        return writing
+
+    return begin
 
 
 class TestOneAfterAnother:
@@ -268,6 +301,25 @@ class TestExpiry:
         assert key.event_id == second.event_id
         assert key.expires_at > key.first_seen_at
 
+    def test_of_two_writers_of_an_expired_key_one_wins(
+        self, engine: Engine, sessions: sessionmaker[OutboxSession], start: Start
+    ) -> None:
+        added(sessions)
+        with engine.begin() as connection:
+            connection.execute(
+                text("UPDATE outbox_idempotency_keys SET expires_at = now() - interval '1 second'")
+            )
+
+        with ThreadPoolExecutor() as threads, sessions() as session:
+            first = session.add_event("order.placed", 1, idempotency_key="k")
+            session.flush()
+            writing = start(threads)
+            session.commit()
+            second = writing.result(timeout=30)
+
+        assert first.duplicate_of is None
+        assert second.duplicate_of == first.event_id
+
     def test_a_duplicate_does_not_prolong_the_key(
         self, engine: Engine, sessions: sessionmaker[OutboxSession]
     ) -> None:
@@ -304,41 +356,12 @@ class TestWakingConsumers:
         assert outbox.pokes == 2
 
 
-def waits_for_a_lock(engine: Engine, pid: int) -> bool:
-    with engine.connect() as connection:
-        found = connection.scalar(
-            text("SELECT wait_event_type FROM pg_stat_activity WHERE pid = :pid"), {"pid": pid}
-        )
-        return bool(found == "Lock")
-
-
 class TestConcurrentWriters:
-    @pytest.fixture
-    def start(
-        self, sessions: sessionmaker[OutboxSession], engine: Engine
-    ) -> Callable[[ThreadPoolExecutor], Future[Event[Any]]]:
-        """Begin a second writer of the key, and return when it waits for the first."""
-
-        def begin(threads: ThreadPoolExecutor) -> Future[Event[Any]]:
-            pids: list[int] = []
-
-            def write() -> Event[Any]:
-                with sessions.begin() as session:
-                    pids.append(session.scalar(text("SELECT pg_backend_pid()")) or 0)
-                    return session.add_event("order.placed", 2, idempotency_key="k")
-
-            writing = threads.submit(write)
-            eventually(lambda: pids and waits_for_a_lock(engine, pids[0]))
-            assert not writing.done()
-            return writing
-
-        return begin
-
     def test_the_second_waits_for_the_first_and_is_its_duplicate(
         self,
         engine: Engine,
         sessions: sessionmaker[OutboxSession],
-        start: Callable[[ThreadPoolExecutor], Future[Event[Any]]],
+        start: Start,
     ) -> None:
         with ThreadPoolExecutor() as threads, sessions() as session:
             first = session.add_event("order.placed", 1, idempotency_key="k")
@@ -354,7 +377,7 @@ class TestConcurrentWriters:
         self,
         engine: Engine,
         sessions: sessionmaker[OutboxSession],
-        start: Callable[[ThreadPoolExecutor], Future[Event[Any]]],
+        start: Start,
     ) -> None:
         with ThreadPoolExecutor() as threads, sessions() as session:
             session.add_event("order.placed", 1, idempotency_key="k")
@@ -437,3 +460,112 @@ class TestConcurrentWriters:
             session.commit()
 
         assert second.duplicate_of == first.event_id
+
+    def test_a_key_given_back_by_a_savepoint_is_taken_by_the_one_that_waits(
+        self, engine: Engine, sessions: sessionmaker[OutboxSession], start: Start
+    ) -> None:
+        with ThreadPoolExecutor() as threads, sessions() as session:
+            session.add(Order(name="an order"))
+            savepoint = session.begin_nested()
+            session.add_event("order.placed", 1, idempotency_key="k")
+            session.flush()
+            writing = start(threads)
+            savepoint.rollback()
+            second = writing.result(timeout=30)
+            session.commit()
+
+        assert second.duplicate_of is None
+        assert ids_of(engine) == [second.event_id]
+
+    def test_two_keys_in_opposite_order_over_two_flushes_cost_one_writer_its_turn(
+        self, engine: Engine, pool: Engine, outbox: CountingOutbox
+    ) -> None:
+        """Within a flush keys are claimed in their order. Between flushes PostgreSQL finds the
+        deadlock and ends one of the two, which does its work again."""
+        sessions = outbox.sessionmaker(pool)
+        barrier = threading.Barrier(2)
+        refused: list[str] = []
+
+        def write(keys: tuple[str, str]) -> list[Event[Any]]:
+            for attempt in range(2):
+                try:
+                    with sessions.begin() as session:
+                        one = session.add_event("a", keys[0], idempotency_key=keys[0])
+                        session.flush()
+                        if attempt == 0:
+                            barrier.wait(timeout=30)
+                        return [one, session.add_event("a", keys[0], idempotency_key=keys[1])]
+                except OperationalError as error:
+                    refused.append(getattr(error.orig, "sqlstate", ""))
+            raise AssertionError("refused twice")
+
+        with ThreadPoolExecutor(2) as threads:
+            one, other = threads.map(write, [("x", "y"), ("y", "x")])
+
+        assert refused == ["40P01"]
+        assert sorted(event.duplicate_of is None for event in one) in ([False] * 2, [True] * 2)
+        written = [event.event_id for event in [*one, *other] if event.duplicate_of is None]
+        assert sorted(written) == sorted(ids_of(engine))
+        assert [key.key for key in keys_of(engine)] == ["x", "y"]
+
+
+@pytest.mark.anyio
+async def test_of_fifty_sessions_with_one_key_one_writes_and_the_others_learn_its_id(
+    engine: Engine, migrated_url: URL, outbox: CountingOutbox
+) -> None:
+    writers = 50
+    url = migrated_url.set(drivername="postgresql+asyncpg")
+    crowd = create_async_engine(url, pool_size=writers)
+    sessions = outbox.async_sessionmaker(crowd)
+    barrier = asyncio.Barrier(writers)
+
+    async def write(number: int) -> Event[Any]:
+        async with sessions.begin() as session:
+            await session.execute(text("SELECT 1"))
+            await barrier.wait()  # each has its transaction before any adds
+            session.add(Order(name=f"order {number}"))
+            return session.add_event("order.placed", number, idempotency_key="k")
+
+    try:
+        events = await asyncio.gather(*(write(number) for number in range(writers)))
+    finally:
+        await crowd.dispose()
+
+    (winner,) = [event for event in events if event.duplicate_of is None]
+    learned = [event.duplicate_of for event in events if event is not winner]
+    assert learned == [winner.event_id] * (writers - 1)
+    assert ids_of(engine) == [winner.event_id]
+    assert outbox.pokes == 1
+    with engine.connect() as connection:  # a duplicate is no error: the data is all there
+        assert len(connection.scalars(select(Order.name)).all()) == writers
+
+
+@pytest.mark.anyio
+async def test_of_fifty_sessions_that_roll_back_until_one_does_not_that_one_writes(
+    engine: Engine, migrated_url: URL, outbox: CountingOutbox
+) -> None:
+    """Each holds the key when it rolls back, and must not block the next."""
+    writers = 50
+    url = migrated_url.set(drivername="postgresql+asyncpg")
+    crowd = create_async_engine(url, pool_size=writers)
+    sessions = outbox.async_sessionmaker(crowd)
+    barrier = asyncio.Barrier(writers)
+    turns: list[Event[Any]] = []
+
+    async def write() -> None:
+        async with sessions() as session:
+            await session.execute(text("SELECT 1"))
+            await barrier.wait()
+            event = session.add_event("order.placed", idempotency_key="k")
+            await session.flush()
+            if event.duplicate_of is None:
+                turns.append(event)
+            await (session.commit() if len(turns) == 10 else session.rollback())
+
+    try:
+        await asyncio.gather(*(write() for _ in range(writers)))
+    finally:
+        await crowd.dispose()
+
+    assert len(turns) == 10
+    assert ids_of(engine) == [turns[-1].event_id]

@@ -161,7 +161,14 @@ def test_the_cursor_moves_by_its_primary_key(connection: Connection) -> None:
 def test_leases_are_claimed_and_renewed_by_primary_key(connection: Connection) -> None:
     names = ["l1", "l2", "l3"]
     claim = plan(connection, leases.claim(TABLES), names=names, owner="me", duration=30.0)
-    renew = plan(connection, leases.renew(TABLES), names=names, tokens=[0, 0, 0], duration=30.0)
+    renew = plan(
+        connection,
+        leases.renew(TABLES),
+        names=names,
+        parts=[0, 0, 0],
+        tokens=[0, 0, 0],
+        duration=30.0,
+    )
 
     assert scanned(claim) == []
     assert scanned(renew) == []

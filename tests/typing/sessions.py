@@ -135,6 +135,7 @@ def options(session: OutboxSession, order: Order) -> None:
         run_at=datetime.now(UTC),
         priority=1,
         idempotency_key="i",
+        on_duplicate="raise",
     )
     session.add_event("x", key=lambda: str(order.id), delay=timedelta(1))
     session.add_event("x", key=None, tenant=None, headers=None, run_at=None, delay=None)
@@ -148,6 +149,7 @@ def options(session: OutboxSession, order: Order) -> None:
     session.add_event("x", run_at="now")  # type: ignore[call-overload]
     session.add_event("x", priority="high")  # type: ignore[call-overload]
     session.add_event("x", prioriti=1)  # type: ignore[call-overload]
+    session.add_event("x", on_duplicate="ignore")  # type: ignore[call-overload]
     session.add_event()  # type: ignore[call-overload]
 
 
@@ -215,6 +217,21 @@ async def without_the_method(
     outbox.add(session, "x", prioriti=1)  # type: ignore[call-overload]
     outbox.add("x")  # type: ignore[call-overload]
     outbox.flush("x")  # type: ignore[call-overload]
+
+
+async def inbox(
+    outbox: Outbox, session: Session, async_session: AsyncSession, engine: Engine
+) -> None:
+    with outbox.inbox.once(session, "m", consumer="c") as first:
+        assert_type(first, bool)
+    async with outbox.inbox.once(async_session, UUID(int=1), consumer="c") as first:
+        assert_type(first, bool)
+
+    outbox.inbox.once(session, "m")  # type: ignore[call-overload]
+    outbox.inbox.once(engine, "m", consumer="c")  # type: ignore[call-overload]
+    outbox.inbox.once(session, 7, consumer="c")  # type: ignore[call-overload]
+    with outbox.inbox.once(async_session, "m", consumer="c"):  # type: ignore[attr-defined]
+        pass
 
 
 def settings() -> None:

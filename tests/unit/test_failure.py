@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import Any, NoReturn
 
 import pytest
@@ -101,6 +102,11 @@ class TestDescription:
         }
 
 
+class Mute:
+    def __str__(self) -> NoReturn:
+        raise RuntimeError
+
+
 class TestBadErrors:
     def test_a_text_of_50_megabytes_is_cut_and_its_length_told(self) -> None:
         failure = describe(ValueError("x" * 50_000_000), attempt=1)
@@ -136,6 +142,36 @@ class TestBadErrors:
                 return 5  # noqa: PLE0307 - that is the point
 
         assert "TypeError" in describe(Odd(), attempt=1).message
+
+    def test_a_text_that_is_more_than_text_is_taken_for_its_letters(self) -> None:
+        class Words(str):
+            __slots__ = ()
+
+            def __getitem__(self, key: object) -> NoReturn:
+                raise RuntimeError
+
+            __len__ = __bool__ = __getitem__  # type: ignore[assignment]  # that is the point
+
+        class Odd(Exception):
+            code = Words("odd")
+
+            def __str__(self) -> str:
+                return Words("letters")
+
+        failure = describe(Odd(), attempt=1)
+
+        assert (failure.code, failure.message) == ("odd", "letters")
+
+    @pytest.mark.parametrize(
+        "module", [None, Mute(), "", "a\x00\ud800"], ids=["none", "mute", "empty", "odd"]
+    )
+    def test_a_module_of_any_kind_can_be_stored(self, module: Any) -> None:
+        class Odd(Exception):
+            pass
+
+        Odd.__module__ = module
+
+        check(describe(Odd(), attempt=1))
 
     def test_a_class_name_can_be_stored_and_has_an_end(self) -> None:
         class Odd(Exception):
@@ -201,6 +237,20 @@ class TestCauses:
 
         assert "RuntimeError" in describe(raised(ValueError(), Odd()), attempt=1).causes[0]
 
+    def test_causes_that_raise_are_none(self) -> None:
+        class Odd(Exception):
+            @property
+            def __cause__(self) -> NoReturn:  # type: ignore[override]  # that is the point
+                raise RuntimeError
+
+        assert describe(Odd("x"), attempt=1).causes == ()
+
+    def test_a_cause_that_is_no_error_is_none(self) -> None:
+        class Odd(Exception):
+            __cause__ = "a text"  # type: ignore[assignment]  # that is the point
+
+        assert describe(Odd("x"), attempt=1).causes == ()
+
     def test_a_cause_that_counts_as_false_is_a_cause(self) -> None:
         class NoErrors(Exception):
             def __len__(self) -> int:
@@ -245,6 +295,22 @@ class TestSecrets:
             f"Authorization: Bearer {SECRET}",
             f"authorization=Basic {SECRET}",
             f"AUTHORIZATION : {SECRET}",
+            f"https://bucket/a?X-Amz-Signature={SECRET}&page=2",
+            f"https://bucket/a?X-Amz-Credential={SECRET}",
+            f"https://blob/a?sv=1&sig={SECRET}",
+            f"https://maps/?key={SECRET}#top",
+            f"aws_access_key_id={SECRET}",
+            f"'private_key': '{SECRET}'",
+            f"{{b'password': b'{SECRET} and more {SECRET}'}}",
+            f'{{"password": "a\\"{SECRET} and more"}}',
+            f"password='\n{SECRET}\n{SECRET}\n'",
+            f"password:\n  {SECRET}",
+            f"Cookie: a=1; session={SECRET}",
+            f"{{'Set-Cookie': 'session={SECRET}; Path=/'}}",
+            f"sent with Bearer eyJ{SECRET}.{SECRET}abcdefghijk",
+            f"it was eyJhbGciOiJIUzI1.{SECRET}abcdefgh.{SECRET}-_x",
+            f"-----BEGIN RSA PRIVATE KEY-----\nMII{SECRET}\n{SECRET}==\n-----END RSA",
+            f"-----BEGIN PRIVATE KEY-----\nMII{SECRET}\n{SECRET} and no end",
         ],
         ids=lambda text: text.replace(SECRET, "..."),
     )
@@ -275,10 +341,46 @@ class TestSecrets:
     def test_it_is_taken_out_of_a_long_text(self) -> None:
         assert SECRET not in clean("x" * 7_990 + f" password={SECRET} " + "x" * 10**6)
 
+    def test_half_a_secret_at_the_cut_is_not_kept_when_much_before_it_was_taken_out(self) -> None:
+        long = f"redis://{'x' * 400}@cache "
+        for spare in range(40):
+            text = long * 38 + "y" * (2 * MAX_MESSAGE - 38 * len(long) - 40 + spare)
+            text += f" redis://joe:{SECRET}"
+            assert SECRET not in clean(text[: 2 * MAX_MESSAGE] + "@cache" + "z" * 10**5)
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            "eyJ-",
+            "eyJaaaaaaaaaa.",
+            "password=",
+            'password="\\',
+            "a://",
+            "?a_",
+            "&key=",
+            "-----BEGIN PRIVATE KEY-----",
+            "bearer ",
+            "cookie: ",
+            "authorization=b'\\'",
+            "-",
+        ],
+    )
+    def test_no_text_takes_long(self, part: str) -> None:
+        """A second of the event loop, it would be, with a repeat that has no bound."""
+        began = process_time()
+
+        clean(part * (50_000 // len(part)))
+
+        assert process_time() - began < 0.5
+
     @pytest.mark.parametrize(
         "text",
         [
             "order 5 at 10:30 was not found",
+            "a line\nand another\r\n\tand a third",
+            "Bearer authentication required",
+            "the key has no owner, signature of f(a) unknown",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----",
             "https://example.com/path?page=2",
             "mail to someone@example.com",
             "KeyError: 'order_id'",

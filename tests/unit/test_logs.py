@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, NoReturn, TextIO
 from uuid import UUID
 
@@ -116,6 +117,16 @@ class TestLines:
             "retry_in": 1.5,
         }
         assert logger.calls == [("warning", "attempt failed", fields)]
+
+    def test_a_time_is_text(self) -> None:
+        stream = io.StringIO()
+        tick = datetime(2024, 1, 1, 3, tzinfo=UTC)
+
+        make_log("json", "info", stream)(observe.Ticked("purge", tick, 0))
+
+        (line,) = json_lines(stream)
+        assert datetime.fromisoformat(line["tick"]) == tick
+        assert (line["event"], line["name"], line["missed"]) == ("ticked", "purge", 0)
 
     def test_a_dead_letter_is_an_error(self, logger: Recording) -> None:
         Log(logger)(DeadLettered("billing", ID, "order.placed", 12, 5, "attempts"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sa_outbox import RetryPolicy
-from sa_outbox.errors import ConfigError
+from sa_outbox import Reject, RetryLater, RetryPolicy
+from sa_outbox.errors import ConfigError, InvalidEvent, PayloadTooLarge
+from sa_outbox.retry import PRESETS
 
 SPANS = st.timedeltas(min_value=timedelta(0))
 FACTORS = st.floats(min_value=1, allow_nan=False, allow_infinity=False)
@@ -128,10 +130,164 @@ class TestSchedule:
 
     def test_a_list_is_taken_as_a_copy(self) -> None:
         spans = [timedelta(1)]
-        policy = RetryPolicy(schedule=spans)  # type: ignore[arg-type]  # people will
+        policy = RetryPolicy(schedule=spans)
         spans.clear()
 
         assert policy.schedule == (timedelta(1),)
+        assert policy == RetryPolicy(schedule=(timedelta(1),))
+        assert hash(policy) == hash(RetryPolicy(schedule=(timedelta(1),)))
+
+    def test_a_wait_of_nothing_is_a_wait_and_not_the_end(self) -> None:
+        schedule = (timedelta(0), timedelta(seconds=30), timedelta(minutes=5))
+        policy = RetryPolicy(schedule=schedule)
+
+        waits = [policy.delay_after(attempt, chance=0.5) for attempt in range(1, 5)]
+
+        assert waits == [*schedule, None]
+
+    @pytest.mark.parametrize("wrong", [30, 0, 0.5, "30 s", None], ids=repr)
+    def test_a_number_is_refused_with_its_place_and_what_to_write(self, wrong: Any) -> None:
+        with pytest.raises(ConfigError, match=r"schedule\[1\] must be a timedelta, as timedelta\("):
+            RetryPolicy(schedule=[timedelta(0), wrong])
+
+
+class Root(Exception):
+    pass
+
+
+class Branch(Root):
+    pass
+
+
+class Leaf(Branch):
+    pass
+
+
+class TestRetriedErrors:
+    def test_only_the_named_errors_and_their_subclasses_are_attempted_again(self) -> None:
+        policy = RetryPolicy(retry_on=(Branch, ConnectionError))
+
+        assert not policy.gives_up_on(Leaf())
+        assert not policy.gives_up_on(Branch())
+        assert not policy.gives_up_on(ConnectionResetError())
+        assert policy.gives_up_on(Root())
+        assert policy.gives_up_on(ValueError())
+
+    def test_none_named_at_all_means_that_no_error_is(self) -> None:
+        assert RetryPolicy(retry_on=()).gives_up_on(ValueError())
+
+    def test_unless_named_every_error_is(self) -> None:
+        assert not RetryPolicy().gives_up_on(ValueError())
+
+    @pytest.mark.parametrize(
+        ("retry_on", "final_on", "is_final"),
+        [
+            (Root, Branch, {Root: False, Branch: True, Leaf: True}),
+            (Branch, Root, {Root: True, Branch: False, Leaf: False}),
+            (Leaf, Exception, {Root: True, Branch: True, Leaf: False}),
+            (Exception, Leaf, {Root: False, Branch: False, Leaf: True}),
+        ],
+    )
+    def test_the_more_specific_class_decides(
+        self,
+        retry_on: type[Exception],
+        final_on: type[Exception],
+        is_final: dict[type[Exception], bool],
+    ) -> None:
+        policy = RetryPolicy(retry_on=(retry_on,), final_on=(final_on,))
+
+        assert {cls: policy.gives_up_on(cls()) for cls in is_final} == is_final
+
+    def test_of_two_parents_the_one_named_first_is_the_more_specific(self) -> None:
+        class RetryFirst(ConnectionError, LookupError):
+            pass
+
+        class FinalFirst(LookupError, ConnectionError):
+            pass
+
+        policy = RetryPolicy(retry_on=(ConnectionError,), final_on=(LookupError,))
+
+        assert not policy.gives_up_on(RetryFirst())
+        assert policy.gives_up_on(FinalFirst())
+
+    def test_lists_are_taken_as_copies(self) -> None:
+        retried: list[type[BaseException]] = [Root]
+        final: list[type[BaseException]] = [Leaf]
+        policy = RetryPolicy(retry_on=retried, final_on=final)
+        retried.clear()
+        final.clear()
+
+        assert (policy.retry_on, policy.final_on) == ((Root,), (Leaf,))
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"retry_on": ValueError},
+            {"retry_on": (ValueError(),)},
+            {"retry_on": ("ValueError",)},
+            {"retry_on": (int,)},
+            {"retry_on": callable},
+            {"retry_on": (Reject,)},
+            {"final_on": (RetryLater,)},
+            {"retry_on": (Root, Leaf), "final_on": (Leaf,)},
+        ],
+        ids=str,
+    )
+    def test_what_can_not_be_meant_is_refused(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            RetryPolicy(**options)
+
+
+class TestPresets:
+    @pytest.mark.parametrize(
+        ("name", "attempts", "minutes"),
+        [
+            ("notification", 10, 30),
+            ("planning", 3, 2),
+            ("export", 5, 10),
+            ("import", 5, 10),
+            ("maintenance", 5, 5),
+            ("audit", 5, 5),
+            ("default", 5, 5),
+        ],
+    )
+    def test_each_has_its_figures(self, name: str, attempts: int, minutes: int) -> None:
+        policy = RetryPolicy.preset(name)
+
+        assert policy is PRESETS[name]
+        assert (policy.attempts, policy.maximum) == (attempts, timedelta(minutes=minutes))
+        assert (policy.base, policy.jitter) == (timedelta(seconds=5), True)
+
+    def test_there_are_no_others(self) -> None:
+        assert len(PRESETS) == 7
+
+    @pytest.mark.parametrize("name", PRESETS)
+    def test_what_is_not_valid_or_not_permitted_is_final(self, name: str) -> None:
+        policy = PRESETS[name]
+
+        assert policy.gives_up_on(InvalidEvent("no", field="key"))
+        assert policy.gives_up_on(PayloadTooLarge(2, 1))
+        assert policy.gives_up_on(PermissionError())
+
+    @pytest.mark.parametrize("name", PRESETS)
+    @pytest.mark.parametrize("error", [ValueError, TimeoutError, ConnectionError, OSError])
+    def test_what_may_pass_is_attempted_again(self, name: str, error: type[Exception]) -> None:
+        assert not PRESETS[name].gives_up_on(error())
+
+    def test_one_can_be_changed_for_a_listener_and_stays_as_it_is_for_others(self) -> None:
+        changed = replace(RetryPolicy.preset("export"), attempts=2)
+
+        assert changed.attempts == 2
+        assert RetryPolicy.preset("export").attempts == 5
+
+    @pytest.mark.parametrize("name", ["exports", "", None, ["export"]], ids=repr)
+    def test_a_name_that_is_none_is_refused_with_those_that_are(self, name: Any) -> None:
+        with pytest.raises(ConfigError, match="there are notification, planning"):
+            RetryPolicy.preset(name)
+
+    def test_nobody_can_add_one_for_everybody(self) -> None:
+        with pytest.raises(TypeError):
+            PRESETS["mine"] = RetryPolicy()  # type: ignore[index]  # that is the point
 
 
 class TestFinalErrors:
