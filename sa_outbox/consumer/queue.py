@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .cursor import Cursor
     from .lease import Lease
     from .shared import Shared
-    from .taking import Taken
+    from .taking import Again, Taken
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 A_STINT = 1.0
@@ -76,6 +76,7 @@ class Queue:
         self._fresh: dict[tuple[str, int], Taken] = {}
         self._turn = 0
         self._away = False
+        self._is_paused = False
 
     async def run(self, tasks: TaskGroup) -> None:
         backoff = FIRST_PAUSE
@@ -97,8 +98,9 @@ class Queue:
             await self.bell.wait(pause)
 
     def has_read(self, look: int) -> bool:
-        """Everything visible at that look is taken, and what this process took is settled."""
-        return not self.held and self._taker.has_read(look)
+        """Everything visible at that look is taken, and what this process took is settled. Of one
+        that is paused nothing is waited for."""
+        return not self.held and (self._is_paused or self._taker.has_read(look))
 
     async def renew(self) -> None:
         """Renew what is held, drop what is lost, stop what is paused."""
@@ -150,9 +152,12 @@ class Queue:
         """Take as long as there is room; then how long there is nothing to do, None: until rung."""
         while len(self.held) < self._most and not self.stints.stopping:
             state = await self._taker.state([part for _, part in self.held])
-            taken = None if state["paused"] else await self._next(state)
+            self._is_paused = state["paused"]
+            taken = None if self._is_paused else await self._next(state)
             if taken is None:
                 return self._pause(state)
+            if taken == "again":
+                continue
             lease = taken.lease
             self.held[lease.key] = lease
             self._fresh[lease.key] = taken
@@ -162,10 +167,11 @@ class Queue:
             tasks.start_soon(self._work, lease, taken)
         return None
 
-    async def _next(self, state: Any) -> Taken | None:
+    async def _next(self, state: Any) -> Taken | Again | None:
         """What is to be taken next. Of four turns two go by priority, one to the delivery that
         has been due for longest, and one to the log: so nobody waits for ever."""
         taker, size = self._taker, self._pace.size
+        taken: Taken | Again | None = None
         if state["free_in"] is not None and state["free_in"] <= 0:
             taken = await taker.abandoned()
             if taken is not None:
@@ -173,7 +179,6 @@ class Queue:
         is_due = state["due_in"] is not None and state["due_in"] <= 0
         self._turn += 1
         turn = self._turn % 4
-        taken = None
         if is_due and turn == 3:
             taken = await taker.due(size, least=LOWEST, by_age=True)
         elif is_due and turn != 0:

@@ -242,7 +242,6 @@ class Consumer:
             self.observers,
         )
         services = Services(shared, leasing, looker, made.asynchronous, settings.names)
-<<<<<<< HEAD
         services.queues = [Queue(shared, each, self.owner) for each in queues]
 
         def cursor(lease: Lease) -> Cursor:
@@ -250,12 +249,7 @@ class Consumer:
             return Cursor(shared, self.outbox.listeners[lease.listener], lease)
 
         services.tenures = Tenures(shared, leasing, cursor)
-=======
-        services.tenures = Tenures(
-            shared, leasing, self.outbox.listeners, lambda: services.ring("start")
-        )
         services.ticking = Ticking.of(shared, self.outbox)
->>>>>>> main
         if settings.notifies:
             services.wakeup = Wakeup(
                 self._listen_connect or made.connect,

@@ -110,6 +110,16 @@ class Settlement:
             token=term["token"],
         )
 
+    def leaves(self, items: Sequence[Item]) -> list[int]:
+        """The positions that *items* leave. A delivery with a row has left the cursor before, but
+        a range holds it until now."""
+        unsettled = self._progress.unsettled
+        return [
+            item.position
+            for item in items
+            if item.fate != "hold" and (not item.state or item.position in unsettled)
+        ]
+
     def plan(self, items: Sequence[Item], new: Saved) -> list[Write]:
         old, holding = self._progress.saved, self._is_holding(items)
         return plan(self._statements, self._lease, items, old=old, new=new, holding=holding)
@@ -123,7 +133,7 @@ class Settlement:
         return held in progress.unsettled or held > progress.read_to or held in progress.holes
 
     async def _write(self, items: list[Item]) -> None:
-        gone = [item.position for item in items if not item.state and item.fate != "hold"]
+        gone = self.leaves(items)
         new = self._progress.after(gone)
         await self.settler.write(self.plan(items, new), new=new)
         self._progress.settle(gone, new)

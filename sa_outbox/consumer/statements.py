@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-<<<<<<< HEAD
-from sa_outbox.sql import cursors, deliveries, horizon, leases, notify, ranges, reading
-=======
-from sa_outbox.sql import crons, cursors, deliveries, events, horizon, leases, notify, reading
->>>>>>> main
+from sa_outbox.sql import (
+    crons,
+    cursors,
+    deliveries,
+    events,
+    horizon,
+    leases,
+    notify,
+    ranges,
+    reading,
+)
 
 from .connections import Query
 

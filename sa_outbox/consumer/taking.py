@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sa_outbox.sql import ranges
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from .reading import Asked
     from .shared import Shared
 
-FAIR_EVERY = 1.0
-"""Seconds between two reads that look for tenants whose events are far behind those of others."""
+FAIR_SHARE = 0.1
+"""Part of the time that may go into looking for tenants whose events are far behind others'."""
 FAIR_WINDOW = 200_000
 """Ids at which such a read looks."""
 CROWDED = 1.0
@@ -50,6 +50,9 @@ def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]
     for each in ids:
         left.remove(each)
     return highest, left
+
+
+Again: TypeAlias = Literal["again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,9 @@ class Taker:
             return None
         return Taken(Lease(rows[0], duration=self._duration, began=began), rows)
 
-    async def new(self, state: Any, size: int) -> Taken | None:
-        """Events of the log; None if there are none, or another process was quicker.
+    async def new(self, state: Any, size: int) -> Taken | Again | None:
+        """Events of the log; None if there are none. ``"again"``: another process was quicker, or
+        all of them are for later.
 
         Alone, without a lock: the revision tells whether somebody came in between, and nothing is
         taken then. Whoever met another process waits for the lock instead: a read in vain costs
@@ -139,9 +143,7 @@ class Taker:
         if monotonic() >= self._crowded_until:
             choice = await self._choose(connections, state, size)
             if not choice.later:
-                taken = await self._take(connections, choice)
-                self._has_taken(look, choice, taken)
-                return taken
+                return self._took(look, choice, await self._take(connections, choice))
         async with connections.connection() as connection, connection.transaction():
             lock = self._shared.statements.ranges.lock
             (row,) = await connection.rows(lock, name=self._listener.name)
@@ -150,14 +152,17 @@ class Taker:
             choice = await self._choose(connection, row, size)
             await self._set_aside(connection, choice)
             taken = await self._take(connection, choice)
-        self._has_taken(look, choice, taken)
-        return taken
+        return self._took(look, choice, taken)
 
-    def _has_taken(self, look: Look, choice: Choice, taken: Taken | None) -> None:
+    def _took(self, look: Look, choice: Choice, taken: Taken | None) -> Taken | Again | None:
         if choice.now and taken is None:
             self._crowded_until = monotonic() + CROWDED
-        elif not self._is_behind:
+            return "again"
+        if not self._is_behind:
             self._read_look = max(self._read_look, look.number)
+        elif taken is None:
+            return "again"
+        return "again" if choice.later and taken is None else taken
 
     async def _take(self, asked: Asked, choice: Choice) -> Taken | None:
         statements, began = self._shared.statements.ranges, monotonic()
@@ -201,9 +206,11 @@ class Taker:
             rows = await asked.rows(self._urgent, **bounds, limit=size)
         if rows or monotonic() < self._fair_at:
             return rows
-        first = min(old.holes.lows, default=old.read_to + 1)
-        rows = await asked.rows(self._fairly, **bounds, first=first, window=FAIR_WINDOW, limit=size)
-        self._fair_at = monotonic() + FAIR_EVERY
+        first, began = min(old.holes.lows, default=old.read_to + 1), monotonic()
+        most = self._listener.batch_size
+        rows = await asked.rows(self._fairly, **bounds, first=first, window=FAIR_WINDOW, limit=most)
+        now = monotonic()
+        self._fair_at = now + (now - began) / FAIR_SHARE
         return rows if len({row["tenant"] for row in rows}) > 1 else []
 
     def _leased(

@@ -113,7 +113,7 @@ class Unit:
         async with self._settlement.lock:
             if self._lease.has_ended():
                 raise self._lease.lost()
-            new = self._progress.after(item.position for item in items if not item.state)
+            new = self._progress.after(self._settlement.leaves(items))
             writes = self._settlement.plan(items, new)
             try:
                 # Shielded, with a limit: cancelled in a COMMIT, nobody would know its outcome; and

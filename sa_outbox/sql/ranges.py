@@ -75,11 +75,12 @@ def busy(tables: Tables) -> TextClause:
     """Of the queues :names, those with a range or a due delivery of an event up to :ceiling.
 
     With :retries also those with a delivery that failed and is not due yet, else not those whose
-    ranges others than :owner hold. For ``drain``. Few rows.
+    ranges others than :owner hold. Not those that are paused. For ``drain``. Few rows.
     """
     return text(
         f"""
-        SELECT name FROM unnest(:names) AS q (name) WHERE EXISTS (
+        SELECT q.name FROM {quoted(tables.listeners)} AS q
+        WHERE q.name = ANY (:names) AND q.partition = 0 AND q.paused_at IS NULL AND (EXISTS (
             SELECT FROM {quoted(tables.ranges)} AS r, jsonb_array_elements(r.gaps) AS gap
             WHERE r.listener = q.name AND CAST(gap ->> 0 AS bigint) <= :ceiling
               AND (:retries OR r.locked_by IS NULL OR r.locked_by = :owner)
@@ -88,7 +89,7 @@ def busy(tables: Tables) -> TextClause:
             WHERE d.listener = q.name AND d.state IN ('scheduled', 'parked') AND d.range IS NULL
               AND d.position <= :ceiling
               AND (d.due_at <= clock_timestamp() OR (:retries AND d.attempts > 0))
-        )
+        ))
         """
     ).bindparams(
         bindparam("names", type_=ARRAY(Text)),
@@ -282,10 +283,13 @@ def read(tables: Tables, types: Sequence[str]) -> TextClause:
         SELECT {columns()}, true AS matches, coalesce(d.attempts, 0) AS attempts,
                coalesce(d.crashes, 0) AS earlier_crashes, coalesce(d.state, '') AS state
         FROM unnest(:lows, :highs) AS gap (lo, hi)
-        JOIN {log_name(tables)} AS o ON o.id BETWEEN gap.lo AND gap.hi
+        CROSS JOIN LATERAL (
+            SELECT * FROM {log_name(tables)}
+            WHERE id BETWEEN gap.lo AND gap.hi AND {matches(types)}
+        ) AS o
         LEFT JOIN {quoted(tables.deliveries)} AS d
                ON d.listener = :name AND d.position = o.id
-        WHERE {matches(types)} AND (d.state IS NULL OR d.range = :part AND d.state <> 'cancelled')
+        WHERE d.state IS NULL OR (d.range = :part AND d.state <> 'cancelled')
         ORDER BY o.id
         """,
         types,

@@ -56,7 +56,8 @@ def empty(engine: Engine) -> None:
         connection.execute(
             text(
                 "TRUNCATE outbox, outbox_idempotency_keys, outbox_listeners, outbox_deliveries,"
-                " outbox_dead_letters, outbox_crons, items, orders, customers RESTART IDENTITY"
+                " outbox_dead_letters, outbox_crons, outbox_ranges, outbox_results, items, orders,"
+                " customers RESTART IDENTITY"
             )
         )
 
