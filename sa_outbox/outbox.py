@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .cron import Missed
     from .event import Json
     from .retry import RetryPolicy
-    from .settings import Notify
+    from .settings import Audit, Notify
 
 
 class Outbox(Producer):
@@ -57,6 +57,7 @@ class Outbox(Producer):
         contract: Contract | None = None,
         categories: Given | None = None,
         tenant_setting: str | None = None,
+        audit: Audit = "off",
     ) -> None:
         super().__init__(
             Settings(
@@ -68,6 +69,7 @@ class Outbox(Producer):
                 contract=contract,
                 categories=categories,
                 tenant_setting=tenant_setting,
+                audit=audit,
             )
         )
         self.listeners = Listeners(self.settings)

@@ -102,6 +102,7 @@ class Limits:
 
 
 Notify = Literal["on", "off"]
+Audit = Literal["off", "exceptions", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +132,15 @@ class Settings:
     """A setting of PostgreSQL, as ``app.tenant``, that has the event's tenant in the transaction
     of every handler with a session: for policies of row-level security. None: none is set."""
 
+    audit: Audit = "off"
+    """What is recorded in ``outbox_audit``, in the transaction in which it happens.
+    ``"exceptions"``: failed attempts, retries, dead letters, cancellations. ``"all"``: also that an
+    event was added, and that an attempt began and succeeded; a row or two for each event."""
+
     def __post_init__(self) -> None:
         self._check_tenancy()
+        if self.audit not in ("off", "exceptions", "all"):
+            raise ConfigError(f'audit must be "off", "exceptions" or "all", not {self.audit!r}')
         if self.redact is not None and not callable(self.redact):
             raise ConfigError(f"redact must be a function, not {self.redact!r}")
         if not isinstance(self.names, Names):

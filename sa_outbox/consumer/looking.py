@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sa_outbox.listener import Listener
-    from sa_outbox.observe import Observers
-    from sa_outbox.tables import Tables
 
-    from .connections import Connections, Driver
-    from .horizon import Horizon, Look
-    from .statements import Statements
+    from .connections import Driver
+    from .horizon import Look
+    from .shared import Shared
 
 HELD_AFTER = 10.0
 """Seconds that the horizon stands still before its holders are named, and between tellings."""
@@ -38,21 +36,13 @@ class Looker:
     these meet a server process that is awake.
     """
 
-    def __init__(
-        self,
-        connections: Connections,
-        statements: Statements,
-        tables: Tables,
-        listeners: Iterable[Listener],
-        horizon: Horizon,
-        observers: Observers,
-    ) -> None:
+    def __init__(self, shared: Shared, listeners: Iterable[Listener]) -> None:
         types = tuple(sorted({one for listener in listeners for one in listener.on}))
-        self._read_all = Query(reading.read_all(tables, types))
-        self._connections = connections
-        self._statements = statements
-        self._horizon = horizon
-        self._observers = observers
+        self._read_all = Query(reading.read_all(shared.tables, types))
+        self._connections = shared.connections
+        self._statements = shared.statements
+        self._horizon = shared.horizon
+        self._observers = shared.observers
         self._known: WeakSet[Driver] = WeakSet()
         self._final = 0
         self._moved_at = monotonic()

@@ -221,6 +221,7 @@ class Consumer:
             observers=self.observers,
             threads=anyio.CapacityLimiter(self.settings.threads),
             redact=outbox.settings.redact,
+            audit=outbox.settings.audit,
             async_sessions=async_sessions,
             sync_sessions=sync_sessions,
             stop=self.stop,
@@ -233,14 +234,7 @@ class Consumer:
         queues = [each for each in self._listeners if each.order == "none"]
         ordered = [each for each in self._listeners if each.order != "none"]
         leasing = Leasing(shared, ordered, self.owner)
-        looker = Looker(
-            shared.connections,
-            shared.statements,
-            shared.tables,
-            self._listeners,
-            shared.horizon,
-            self.observers,
-        )
+        looker = Looker(shared, self._listeners)
         services = Services(shared, leasing, looker, made.asynchronous, settings.names)
         services.queues = [Queue(shared, each, self.owner) for each in queues]
 

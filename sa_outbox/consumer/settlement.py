@@ -6,12 +6,14 @@ state until that is committed, so each saved state follows from the one before.
 
 from __future__ import annotations
 
+import json
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import anyio
 
-from .settle import Settler, plan
+from .auditing import records
+from .settle import Settler, Write, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from .item import Item
     from .lease import Lease
     from .progress import Progress, Saved
-    from .settle import Write
     from .shared import Shared
     from .statements import Settling
 
@@ -120,9 +121,16 @@ class Settlement:
             if item.fate != "hold" and (not item.state or item.position in unsettled)
         ]
 
-    def plan(self, items: Sequence[Item], new: Saved) -> list[Write]:
+    def plan(self, items: Sequence[Item], new: Saved, *, counted: bool = True) -> list[Write]:
+        """The statements that settle *items*. Not *counted*: their last attempt is not among
+        their attempts yet."""
         old, holding = self._progress.saved, self._is_holding(items)
-        return plan(self._statements, self._lease, items, old=old, new=new, holding=holding)
+        writes = plan(self._statements, self._lease, items, old=old, new=new, holding=holding)
+        recorded = records(items, self._shared.audit, counted=counted)
+        if recorded:
+            values = {"listener": self._lease.listener, "document": json.dumps(recorded)}
+            writes.insert(0, Write(self._statements.record, values))
+        return writes
 
     def _is_holding(self, items: Sequence[Item]) -> bool:
         """Whether the errors in the listener's row are of an event that is not among *items*, and

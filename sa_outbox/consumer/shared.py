@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import anyio
 
     from sa_outbox.observe import Observation, Observers
-    from sa_outbox.settings import ConsumerSettings
+    from sa_outbox.settings import Audit, ConsumerSettings
     from sa_outbox.tables import Tables
 
     from .connections import Connections
@@ -31,6 +31,7 @@ class Shared:
     observers: Observers
     threads: anyio.CapacityLimiter
     redact: Callable[[str], str] | None
+    audit: Audit
     async_sessions: Callable[[], Any]
     """Makes an ``AsyncHandlerSession``."""
     sync_sessions: Callable[[], Any] | None

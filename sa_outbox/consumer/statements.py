@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from sa_outbox.sql import (
+    audit,
     crons,
     cursors,
     deliveries,
@@ -28,6 +29,7 @@ RELEASED = "released"
 class Settling(Protocol):
     """What is run under a lease: on a listener's cursor, or on a range of a queue."""
 
+    record: Query
     bury: Query
     park: Query
     settle: Query
@@ -68,6 +70,7 @@ class Statements:
         self.release = Query(leases.release(tables))
         self.standing = Query(leases.standing(tables))
         self.read_due = Query(reading.read_due(tables))
+        self.record = Query(audit.record(tables))
         self.park = Query(deliveries.park(tables))
         self.bury = Query(deliveries.bury(tables))
         self.settle = Query(deliveries.settle(tables))
@@ -91,6 +94,7 @@ class RangeStatements:
 
     def __init__(self, tables: Tables, shared: Statements) -> None:
         self.bury, self.park, self.settle = shared.bury, shared.park, shared.settle
+        self.record = shared.record
         self.promote: Query | None = None
         self.hold: Query | None = None
         self.forget_crashes: Query | None = None

@@ -16,6 +16,7 @@ from sqlalchemy.orm import object_session
 from ..codec import encode_plain
 from ..errors import DuplicateEvent, NotAtomic, OutboxError, SchemaError
 from ..event import now_duplicate
+from ..sql.audit import record_added
 from ..sql.events import claim_idempotency_keys, insert_events
 from . import internals
 from .entity import give_back
@@ -54,6 +55,7 @@ class Writer:
         self._settings = settings
         self._insert = insert_events(tables)
         self._claim = claim_idempotency_keys(tables)
+        self._record = record_added(tables) if settings.audit == "all" else None
 
     def write_pending(self, session: Session, ledger: Ledger) -> None:
         if ledger.writing:  # called by a callable that adds an event: the loop below takes it
@@ -98,6 +100,8 @@ class Writer:
             return
         document = _Document("[" + ",".join(row for _, row in rows) + "]")
         self._execute(connection, self._insert, {"document": document})
+        if self._record is not None:
+            self._execute(connection, self._record, {"document": document})
         ledger.wrote_on = connection.engine
 
     def _first_of_their_key(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -110,7 +111,8 @@ class TestSharing:
             nonlocal running_now, most
             running_now += 1
             most = max(most, running_now)
-            await anyio.sleep(0.002)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
             running_now -= 1
 
         async def mail(event: Event[Any]) -> None:

@@ -1,0 +1,125 @@
+"""The audit: what happened to an event, written in the transaction in which it happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from sa_outbox import Event, Outbox, event_context
+from sa_outbox.errors import ConfigError
+from sa_outbox.settings import Notify
+
+from .conftest import QUICK, Consuming, Database, Producer
+
+pytestmark = pytest.mark.anyio
+ORDERS = pytest.mark.parametrize("order", ["total", "key", "none"])
+
+
+def recorded(database: Database) -> list[tuple[str, int | None]]:
+    rows = database.rows("SELECT action, attempt FROM outbox_audit ORDER BY id")
+    return [(row.action, row.attempt) for row in rows]
+
+
+@pytest.fixture
+def database(database: Database) -> Database:
+    database.rows("TRUNCATE outbox_audit")
+    return database
+
+
+def failing_twice(outbox: Outbox, order: Any, *, with_session: bool) -> None:
+    times = 0
+
+    async def fail(event: Event[Any]) -> None:
+        nonlocal times
+        times += 1
+        if times < 3:
+            raise ValueError("password=secret")
+
+    async def fail_in_session(event: Event[Any], session: AsyncSession) -> None:
+        await fail(event)
+
+    handler: Any = fail_in_session if with_session else fail
+    outbox.listener("billing", on="order.*", order=order, retry=QUICK)(handler)
+
+
+@ORDERS
+@pytest.mark.parametrize("with_session", [False, True])
+async def test_with_all_every_step_is_recorded(
+    order: Any,
+    with_session: bool,
+    notify: Notify,
+    engine: Engine,
+    database: Database,
+    consuming: Consuming,
+) -> None:
+    outbox = Outbox(notify=notify, audit="all")
+    failing_twice(outbox, order, with_session=with_session)
+    with event_context(actor_type="user", actor_id="u1", request_id="r1", correlation_id="c1"):
+        Producer(outbox, engine).add(1, tenant="acme")
+
+    async with consuming(outbox) as running:
+        await running.done("billing")
+
+    assert recorded(database) == [
+        ("enqueued", None),
+        *[("started", 1), ("failed", 1), ("retried", 1)],
+        *[("started", 2), ("failed", 2), ("retried", 2)],
+        *[("started", 3), ("succeeded", 3)],
+    ]
+    who = "SELECT DISTINCT tenant, actor_type, actor_id, request_id, correlation_id, event_type"
+    [row] = database.rows(f"{who} FROM outbox_audit")
+    assert tuple(row) == ("acme", "user", "u1", "r1", "c1", "order.placed")
+    assert "secret" not in str(database.rows("SELECT detail FROM outbox_audit"))
+
+
+@ORDERS
+async def test_with_exceptions_only_what_went_wrong_is(
+    order: Any, notify: Notify, engine: Engine, database: Database, consuming: Consuming
+) -> None:
+    outbox = Outbox(notify=notify, audit="exceptions")
+
+    @outbox.listener("billing", on="order.*", order=order, retry=QUICK)
+    async def charge(event: Event[Any]) -> None:
+        if event.payload["n"] == 2:
+            raise ValueError("no")
+
+    Producer(outbox, engine).add(1, 2, 3)
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+
+    assert recorded(database) == [
+        *[("failed", 1), ("retried", 1), ("failed", 2), ("retried", 2)],
+        *[("failed", 3), ("deadlettered", 3)],
+    ]
+
+
+async def test_without_it_nothing_is_recorded(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    failing_twice(outbox, "none", with_session=False)
+    producer.add(1)
+    async with consuming(outbox) as running:
+        await running.done("billing")
+    assert recorded(database) == []
+
+
+async def test_an_event_that_is_rolled_back_was_never_enqueued(
+    engine: Engine, database: Database
+) -> None:
+    sessions = Outbox(notify="off", audit="all").sessionmaker(engine)
+    with sessions() as session:
+        session.add_event("order.placed", {})
+        session.flush()
+        assert session.execute(text("SELECT action FROM outbox_audit")).scalars().all() == [
+            "enqueued"
+        ]
+        session.rollback()
+    assert recorded(database) == []
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match='audit must be "off"'):
+        Outbox(audit="some")  # type: ignore[arg-type]  # that is the point
