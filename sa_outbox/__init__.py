@@ -34,6 +34,7 @@ from .event_types import event_type, upcaster
 from .outbox import Outbox
 from .producer.entity import RecordsEvents
 from .producer.session import AsyncOutboxSession, OutboxSession
+from .rate import Rate
 from .retry import RetryPolicy
 from .stable_key import stable_key
 
@@ -45,6 +46,7 @@ __all__ = [
     "Outbox",
     "OutboxError",
     "OutboxSession",
+    "Rate",
     "RecordsEvents",
     "Reject",
     "RetryLater",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from .errors import ConfigError, UnknownEventType
 from .event_types import event_types
 from .handler import Call, Handler, inspect_handler
+from .rate import Rate
 from .retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ class Listener:
     gap_wait: timedelta | None = timedelta(seconds=30)
     """``order="total"`` waits so long for an event whose transaction is still open while later
     ones are committed; None: for ever. Then it goes on, and that event comes when it commits."""
+    rate: Rate | None = None
+    """``order="none"``: most events that begin in a time, in each process."""
+    tenant_concurrency: int | None = None
+    """``order="none"``: how many of ``concurrency`` one tenant may use, in each process."""
+    tenant_rate: Rate | None = None
+    """``order="none"``: most events of one tenant that begin in a time, in each process."""
     external: bool = False
     """It acts on the world outside the database, so a copy of the database must not run it."""
     call: Call = field(init=False)
@@ -67,7 +74,13 @@ class Listener:
         object.__setattr__(self, "wants", _wanted(self.on))
         object.__setattr__(self, "call", inspect_handler(self.name, self.handler))
         self._check_numbers()
+        self._check_limits()
         self._check_start()
+
+    @property
+    def is_limited(self) -> bool:
+        limits = (self.rate, self.tenant_concurrency, self.tenant_rate)
+        return any(each is not None for each in limits)
 
     @property
     def fingerprint(self) -> str:
@@ -98,6 +111,22 @@ class Listener:
             raise ConfigError(f"external of {self.name!r} must be True or False: {self.external!r}")
         _check_span(self.name, "timeout", self.timeout)
         _check_span(self.name, "gap_wait", self.gap_wait)
+
+    def _check_limits(self) -> None:
+        for what, rate in (("rate", self.rate), ("tenant_rate", self.tenant_rate)):
+            if rate is not None and not isinstance(rate, Rate):
+                raise ConfigError(f"{what} of {self.name!r} must be a Rate, not {rate!r}")
+        most = self.tenant_concurrency
+        if most is not None and (type(most) is not int or not 1 <= most <= self.concurrency):
+            raise ConfigError(
+                f"tenant_concurrency of {self.name!r} must be from 1 to its concurrency, "
+                f"{self.concurrency}: {most!r}"
+            )
+        if self.is_limited and (self.order != "none" or self.call.batch):
+            raise ConfigError(
+                f"listener {self.name!r}: rate, tenant_concurrency and tenant_rate are for queues "
+                '(order="none") whose handler takes one event at a time'
+            )
 
     def _check_start(self) -> None:
         start = self.start

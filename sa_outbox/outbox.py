@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .contract import Contract
     from .cron import Missed
     from .event import Json
+    from .rate import Rate
     from .retry import RetryPolicy
     from .settings import Audit, Notify
 
@@ -95,6 +96,9 @@ class Outbox(Producer):
         batch_size: int | None = None,
         start: Start | None = None,
         gap_wait: timedelta | EllipsisType | None = ...,
+        rate: Rate | None = None,
+        tenant_concurrency: int | None = None,
+        tenant_rate: Rate | None = None,
         external: bool | None = None,
     ) -> Callable[[H], H]:
         """Decorator: this function handles the events *on*, under a cursor of its own.
@@ -111,6 +115,9 @@ class Outbox(Producer):
             "retry": retry,
             "batch_size": batch_size,
             "start": start,
+            "rate": rate,
+            "tenant_concurrency": tenant_concurrency,
+            "tenant_rate": tenant_rate,
             "external": external,
         }
         given: dict[str, Any] = {key: each for key, each in options.items() if each is not None}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .item import Item
+    from .lanes import AnyLanes
     from .lease import Lease
     from .shared import Shared
     from .statements import Settling
@@ -40,8 +41,7 @@ class Cursor:
         self.listener = listener
         self.lease = lease
         self.progress = Progress(lease.position, lease.gaps, lease.revision)
-        one_by_one = listener.concurrency == 1 and not listener.call.batch
-        self.lanes = OneLane() if one_by_one else Lanes()
+        self.lanes = self._make_lanes()
         self.intake, statements = self._reading()
         self.settlement = Settlement(
             shared,
@@ -67,6 +67,10 @@ class Cursor:
         self._enough = listener.batch_size // 2
         self._wanted_hands = listener.concurrency
         self._broken: BaseException | None = None
+
+    def _make_lanes(self) -> AnyLanes:
+        one_by_one = self.listener.concurrency == 1 and not self.listener.call.batch
+        return OneLane() if one_by_one else Lanes()
 
     def _reading(self) -> tuple[Intake | RangeIntake, Settling]:
         """Where events come from, and what is written under the lease."""
@@ -311,4 +315,6 @@ class Cursor:
                 times += [0.0] if intake.more else []
             if self._has_caught_up():
                 times.append(self.settlement.save_at)
+            if self.lanes.ready_at is not None:
+                times.append(self.lanes.ready_at)
         return max(0.0, min(times) - monotonic()) if times else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.listener import Listener
 
-    from .lanes import Lanes, OneLane
+    from .lanes import AnyLanes
     from .lease import Lease
     from .progress import Progress
     from .shared import Shared
@@ -34,7 +34,7 @@ class Intake:
         listener: Listener,
         lease: Lease,
         progress: Progress,
-        lanes: Lanes | OneLane,
+        lanes: AnyLanes,
     ) -> None:
         self._shared = shared
         self._listener = listener

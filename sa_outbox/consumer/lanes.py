@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from .item import Item
+    from .turnstile import LimitedLanes
+
+AnyLanes: TypeAlias = "Lanes | OneLane | LimitedLanes"
 
 
 class Lanes:
@@ -24,6 +27,8 @@ class Lanes:
         self._running: set[object] = set()
         self.count = 0
         """Events that wait; those that run are not among them."""
+        self.ready_at: float | None = None
+        """When something may be taken that may not now; None: nothing but what is ``ready``."""
 
     @property
     def running(self) -> int:
@@ -116,6 +121,7 @@ class OneLane:
     def __init__(self) -> None:
         self._waiting: deque[Item] = deque()
         self._is_out = False
+        self.ready_at: float | None = None
 
     @property
     def count(self) -> int:

@@ -21,6 +21,7 @@ from .gate import Bell
 from .stint import Stint
 from .taking import Taker
 from .tenure import Tenures
+from .turnstile import Turnstile
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -69,6 +70,7 @@ class Queue:
         self._taker = Taker(shared, listener, owner)
         self._read = Query(ranges.read(shared.tables, listener.on))
         self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
+        self._turnstile = Turnstile(listener, self._wake) if listener.is_limited else None
         self._pace = Pace(listener)
         # With a session, each event is settled by itself, one after the other within a range.
         side_by_side = min(listener.concurrency, MOST_SIDE_BY_SIDE)
@@ -140,6 +142,10 @@ class Queue:
     def forget(self, lease: Lease) -> None:
         self.held.pop(lease.key, None)
 
+    def _wake(self) -> None:
+        for stint in tuple(self.stints.cursors.values()):
+            stint.wake()
+
     @property
     def _where(self) -> str:
         return f"queue {self.listener.name}"
@@ -210,5 +216,6 @@ class Queue:
             None if fresh is None else fresh.rows,
             read=self._read,
             slots=self._slots,
+            turnstile=self._turnstile,
             changed=self.bell.ring,
         )

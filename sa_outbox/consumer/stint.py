@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .cursor import Cursor
 from .intake import Intake, RangeIntake
 from .item import Item
+from .turnstile import LimitedLanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .connections import Query
+    from .lanes import AnyLanes
     from .lease import Lease
     from .shared import Shared
     from .statements import Settling
+    from .turnstile import Turnstile
 
 
 class Stint(Cursor):
@@ -38,13 +41,23 @@ class Stint(Cursor):
         *,
         read: Query,
         slots: anyio.Semaphore,
+        turnstile: Turnstile | None,
         changed: Callable[[], None],
     ) -> None:
+        self._turnstile = turnstile
         super().__init__(shared, listener, lease)
         self.slots = slots
         self._rows = rows
         self._read = read
         self._told = changed
+
+    def _make_lanes(self) -> AnyLanes:
+        return super()._make_lanes() if self._turnstile is None else LimitedLanes(self._turnstile)
+
+    def wake(self) -> None:
+        if isinstance(self.lanes, LimitedLanes):
+            self.lanes.wake()
+        super().wake()
 
     def _reading(self) -> tuple[Intake | RangeIntake, Settling]:
         return RangeIntake(), self.shared.statements.ranges

@@ -21,6 +21,7 @@ PUBLIC = [
     "RecordsEvents",
     "Reject",
     "RetryLater",
+    "Rate",
     "RetryPolicy",
     "__version__",
     "event_context",

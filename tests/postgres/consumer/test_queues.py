@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from sa_outbox import Event, Outbox, Reject, RetryPolicy
+from sa_outbox import Event, Outbox, Rate, Reject, RetryPolicy
 from sa_outbox.observe import AttemptFailed, LeaseClaimed, LeaseDropped
 from tests.support import comes_true
 
@@ -490,3 +490,43 @@ async def test_it_goes_on_after_the_server_ended_its_connections(
         await running.consumer.drain()
     assert database.effects("mailer") == list(range(40))
     assert running.recorder.of(AttemptFailed) == []
+
+
+class TestLimits:
+    async def test_a_tenant_has_its_share_of_the_handlers_and_no_more(
+        self, outbox: Outbox, producer: Producer, consuming: Consuming
+    ) -> None:
+        now: dict[str | None, int] = {}
+        most: dict[str | None, int] = {}
+
+        @outbox.listener("mailer", on="order.*", order="none", concurrency=8, tenant_concurrency=2)
+        async def mail(event: Event[Any]) -> None:
+            tenant = event.tenant
+            now[tenant] = now.get(tenant, 0) + 1
+            most[tenant] = max(most.get(tenant, 0), now[tenant])
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            now[tenant] -= 1
+
+        for tenant in ("a", "b", "c"):
+            producer.add(*range(40), tenant=tenant)
+        async with consuming(outbox) as running:
+            await running.consumer.drain()
+
+        assert most == {"a": 2, "b": 2, "c": 2}
+
+    async def test_a_rate_spreads_the_events(
+        self, outbox: Outbox, producer: Producer, consuming: Consuming
+    ) -> None:
+        times: list[float] = []
+
+        @outbox.listener("mailer", on="order.*", order="none", concurrency=8, rate=Rate(20))
+        async def mail(event: Event[Any]) -> None:
+            times.append(anyio.current_time())
+
+        producer.add(*range(30))
+        async with consuming(outbox) as running:
+            await running.consumer.drain()
+
+        assert len(times) == 30
+        assert all(sum(one <= each < one + 0.99 for each in times) <= 20 for one in times)
