@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .item import Item
-    from .lanes import AnyLanes
     from .lease import Lease
     from .shared import Shared
     from .statements import Settling
+    from .turnstile import AnyLanes
 
 
 class Cursor:

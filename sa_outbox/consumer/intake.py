@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from sa_outbox.listener import Listener
 
-    from .lanes import AnyLanes
     from .lease import Lease
     from .progress import Progress
     from .shared import Shared
+    from .turnstile import AnyLanes
 
 _ONE_LANE = "all"
 FOREVER = 100 * 366 * 86400.0

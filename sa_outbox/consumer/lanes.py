@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .item import Item
-    from .turnstile import LimitedLanes
-
-AnyLanes: TypeAlias = "Lanes | OneLane | LimitedLanes"
 
 
 class Lanes:

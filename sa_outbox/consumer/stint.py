@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .connections import Query
-    from .lanes import AnyLanes
     from .lease import Lease
     from .shared import Shared
     from .statements import Settling
-    from .turnstile import Turnstile
+    from .turnstile import AnyLanes, Turnstile
 
 
 class Stint(Cursor):

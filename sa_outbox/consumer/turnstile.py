@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sa_outbox.rate import Bucket
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .item import Item
+    from .lanes import Lanes, OneLane
+
+AnyLanes: TypeAlias = "Lanes | OneLane | LimitedLanes"
 
 MOST_BUCKETS = 10_000
 """Tenants whose rate is remembered; those that were quiet for longest are forgotten."""
