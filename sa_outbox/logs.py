@@ -29,7 +29,6 @@ from .observe import (
     DatabaseBack,
     LeaseClaimed,
     LeaseDropped,
-    Listening,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.ListenerRegistered: ("info", "listener registered"),
     observe.ListenerChanged: ("info", "listener changed"),
     observe.ListenerOrphaned: ("warning", "listener orphaned"),
+    observe.PartitionsDiffer: ("warning", "partitions differ"),
     observe.LeaseClaimed: ("info", "lease claimed"),
     observe.LeaseReleased: ("info", "lease released"),
     observe.LeaseDropped: ("warning", "lease dropped"),
@@ -73,7 +73,7 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
 
 MOST_FRAMES = 30
 MOST_CAUSES = 10
-_TRACKED = (DatabaseAway, DatabaseBack, Listening, LeaseClaimed, LeaseDropped)
+_TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, LeaseClaimed, LeaseDropped)
 """Observations that begin or end an outage: followed whether they are written or not."""
 _FIRST = ("timestamp", "level", "event")
 _OF_LINES = {"stack", "exception"}
@@ -138,7 +138,7 @@ class Log:
                 return last is not None and last <= pause
             case DatabaseBack(where):
                 away.pop(where, None)
-            case Listening():
+            case observe.Listening():
                 away.pop("LISTEN", None)
             case LeaseClaimed(listener) | LeaseDropped(listener):
                 away.pop(f"listener {listener}", None)

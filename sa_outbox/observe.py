@@ -91,6 +91,7 @@ class LeaseClaimed(Observation):
     position: int
     after_crash: bool
     """The lease before expired instead of being released: the first events go one by one."""
+    partition: int = 0
 
 
 @dataclass(slots=True)
@@ -99,6 +100,7 @@ class LeaseReleased(Observation):
 
     listener: str
     token: int
+    partition: int = 0
 
 
 @dataclass(slots=True)
@@ -107,6 +109,17 @@ class LeaseDropped(Observation):
 
     listener: str
     token: int
+    partition: int = 0
+
+
+@dataclass(slots=True)
+class PartitionsDiffer(Observation):
+    """The listener has another number of partitions in the database than it is declared with. That
+    of the database holds, for every process, until it is changed with ``repartition``."""
+
+    listener: str
+    partitions: int
+    declared: int
 
 
 @dataclass(slots=True)

@@ -49,18 +49,20 @@ async def _is_drained(services: Services, number: int, asked: list[int], *, retr
     """*asked* keeps the ceiling for listeners of others: asked for again and again, it would rise
     with the log, and never be reached."""
     cursors = services.tenures.cursors
-    if any(key not in cursors for key in services.leasing.held):
+    leasing = services.leasing
+    if any(key not in cursors for key in leasing.held):
         return False  # claimed, and about to start
+    if leasing.unclaimed or any(each.barrier is not None for each in leasing.held.values()):
+        return False  # nobody's for the moment, or only a part of the log is read
     for cursor in tuple(cursors.values()):
         if not cursor.has_drained(number, retries=retries):
             return False
-    others = services.leasing.wanted
-    if not others or not retries:
+    if not retries:
         return True
     try:
         if not asked:
             asked.append(await services.ceiling())
-        return not await services.behind(others, asked[0])
+        return not await services.behind(asked[0])
     except Exception as error:
         if not is_database_error(error):
             raise

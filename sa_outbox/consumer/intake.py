@@ -42,7 +42,7 @@ class Intake:
         self._progress = progress
         self._lanes = lanes
         self._total = listener.order == "total"
-        self.reader = Reader(listener, shared.tables)
+        self.reader = Reader(listener, shared.tables, lease.part, lease.count)
         self.read_look = 0
         """The look after which everything visible was taken in, or is about to be (``more``)."""
         self.more = False
@@ -60,13 +60,20 @@ class Intake:
         Asked by the pump between two of its writes, and only its writes add rows: so a key that
         has a row is always in ``occupied``. One that is in it and has none does no harm.
         """
-        listener = self._listener.name
+        whose = {"listener": self._listener.name, "part": self._lease.part}
         connections, statements = self._shared.connections, self._shared.statements
-        rows = await connections.rows(statements.occupied, listener=listener)
+        rows = await connections.rows(statements.occupied, **whose)
         self.occupied = {row[0] for row in rows}
         taken = list(self._taken)
-        seconds = await connections.value(statements.next_due, listener=listener, taken=taken)
+        seconds = await connections.value(statements.next_due, **whose, taken=taken)
         self.next_due = None if seconds is None else monotonic() + max(0.0, seconds)
+
+    @property
+    def is_at_barrier(self) -> bool:
+        """All that it may read is read and settled."""
+        barrier = self._lease.barrier
+        progress = self._progress
+        return barrier is not None and progress.read_to >= barrier and not progress.unsettled
 
     @property
     def waits_at_a_hole(self) -> bool:
@@ -108,11 +115,15 @@ class Intake:
     def take_offered(self, room: int) -> list[Item]:
         """``take_new`` for events that were read already."""
         offered, self.offered = self.offered, ()
+        if self._lease.barrier is not None:
+            return []  # some may be above it
         return self._take(self.reader.take(offered, self._progress, room))
 
     async def take_new(self, room: int, now: float) -> list[Item]:
         """Read on in the log. Returns what becomes of events that are not to be handled now."""
         look = self._shared.horizon.latest
+        if (barrier := self._lease.barrier) is not None:
+            look = look.up_to(max(barrier, self._progress.read_to))
         rows, self.more = await self.reader.read(
             self._shared.connections, self._progress, look, room=room, now=now
         )
@@ -130,6 +141,7 @@ class Intake:
         rows = await self._shared.connections.rows(
             self._shared.statements.read_due,
             listener=self._listener.name,
+            part=self._lease.part,
             limit=room,
             taken=list(self._taken),
         )

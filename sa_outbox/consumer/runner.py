@@ -84,6 +84,8 @@ class Consumer:
         self._sync_engine = sync_engine
         self._listen_connect = None if listen_url is None else connect_to(listen_url)
         self._running = False
+        self._only_drains = False
+        """It leaves soon: no share of the listeners is made for it."""
         self._stop = anyio.Event()
         self._progressed = anyio.Event()
         self._services: Services | None = None
@@ -102,7 +104,7 @@ class Consumer:
             with _one_error(), Watchdog(self.settings.blocked_after, self.observers):
                 await self._run(made, task_status)
         finally:
-            self._running = False
+            self._running = self._only_drains = False
             self._stop = anyio.Event()
             await swallow(made.dispose(), CLOSING)
 
@@ -118,6 +120,7 @@ class Consumer:
         if self._running:
             drained = await self._has_drained(retries=retries)
         else:
+            self._only_drains = True
             with _one_error():
                 async with anyio.create_task_group() as tasks:
                     await tasks.start(self._start)
@@ -158,10 +161,11 @@ class Consumer:
                     await services.start(tasks)
                     task_status.started()
                     await self._until_stopped()
-                    await self._wind_down(services.tenures)
+                    await self._wind_down(services)
                     tasks.cancel_scope.cancel()
             finally:
                 self._stop.set()
+                await swallow(services.leasing.withdraw(), CLOSING)
                 self._services = None
                 self._progress()
         self.observers.tell(ConsumerStopped(self.owner))
@@ -175,10 +179,12 @@ class Consumer:
             self.observers.tell(ConsumerStopping(self.reason, 0.0))
             raise
 
-    async def _wind_down(self, tenures: Tenures) -> None:
+    async def _wind_down(self, services: Services) -> None:
         grace = self.settings.grace_period.total_seconds()
         self.observers.tell(ConsumerStopping(self.reason, grace))
+        tenures = services.tenures
         tenures.stop()
+        await swallow(services.leasing.withdraw(), CLOSING)
         with anyio.move_on_after(grace):
             while tenures.cursors:
                 await self._next_progress()
@@ -226,7 +232,7 @@ class Consumer:
 
     def _serve(self, made: Engines, shared: Shared) -> Services:
         settings = self.outbox.settings
-        leasing = Leasing(shared, self._listeners, self.owner)
+        leasing = Leasing(shared, self._listeners, self.owner, shares=not self._only_drains)
         looker = Looker(
             shared.connections,
             shared.statements,

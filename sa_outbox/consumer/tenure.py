@@ -14,7 +14,7 @@ from .connections import is_database_error, swallow
 from .cursor import Cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sa_outbox.listener import Listeners
 
@@ -47,7 +47,9 @@ class Tenures:
         try:
             pause = FIRST_PAUSE
             while not self.stopping:
-                cursor = self.cursors[lease.key] = Cursor(self._shared, self._listeners[name], lease)
+                cursor = self.cursors[lease.key] = Cursor(
+                    self._shared, self._listeners[name], lease
+                )
                 self._look()
                 error = await self._run(cursor)
                 if error is None:
@@ -73,6 +75,14 @@ class Tenures:
         """Cancel what still runs; its leases are given back."""
         for scope in tuple(self._scopes.values()):
             scope.cancel()
+
+    def hand_over(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Others should have these: each is given back when what it has in hand is settled. So is
+        one that has come to its barrier."""
+        chosen = set(keys)
+        for key, cursor in self.cursors.items():
+            if not cursor.stopping and (key in chosen or cursor.intake.is_at_barrier):
+                cursor.stop()
 
     def drop(self, lease: Lease) -> None:
         """The lease is lost: cancel what runs under it."""
@@ -115,7 +125,7 @@ class Tenures:
     async def _give_back(self, lease: Lease) -> None:
         self._leasing.forget(lease)
         if lease.is_lost:
-            self._shared.tell(LeaseDropped(lease.listener, lease.token))
+            self._shared.tell(LeaseDropped(lease.listener, lease.token, lease.part))
         # Also when it was lost: perhaps only we believe so, after a sleep, and nobody else has
         # it. By its token nothing of another's can be released.
         await swallow(self._leasing.release(lease), RELEASING)

@@ -55,7 +55,8 @@ def empty(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(
             text(
-                "TRUNCATE outbox, outbox_idempotency_keys, outbox_listeners, outbox_deliveries,"
+                "TRUNCATE outbox, outbox_idempotency_keys, outbox_listeners, outbox_consumers,"
+                " outbox_deliveries,"
                 " outbox_dead_letters, items, orders, customers RESTART IDENTITY"
             )
         )
