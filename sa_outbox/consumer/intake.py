@@ -84,6 +84,11 @@ class Intake:
         """Whether ids that were passed may still appear, or one is waited for."""
         return self.waits_at_a_hole or bool(self._progress.holes)
 
+    @property
+    def has_looked(self) -> bool:
+        """Not yet, or not since a reconnect: then nobody knows whether there is more."""
+        return bool(self.read_look and self._shared.horizon.latest.number)
+
     def has_read_all(self, look: int) -> bool:
         """Everything visible at that look, the last one, was taken in, and nothing is open."""
         return 0 < look == self.read_look and not self.more and not self.is_open

@@ -177,6 +177,7 @@ class Leasing:
         self._kept_until.pop(lease.key, None)
         if self.held.get(lease.key) is lease:
             del self.held[lease.key]
+            self.unclaimed[lease.key] = monotonic()  # until a survey knows better
 
     async def _compare(self, lease: Lease) -> None:
         listener = self._listeners[lease.listener]

@@ -103,7 +103,8 @@ class Services:
         rows = await self.shared.connections.rows(
             self.shared.statements.behind,
             names=self.leasing.names,
-            owner=self.leasing.owner,
+            held=[name for name, _ in self.leasing.held],
+            parts=[part for _, part in self.leasing.held],
             ceiling=ceiling,
             retries=True,
         )

@@ -219,8 +219,8 @@ def declare(tables: Tables) -> TextClause:
 
 
 def behind(tables: Tables) -> TextClause:
-    """Of the listeners :names, those that have not settled everything visible up to :ceiling, as
-    far as their partitions are not :owner's, who knows better than their rows.
+    """Of the listeners :names, those that have not settled everything visible up to :ceiling; but
+    for the partitions (:held, :parts), of which the caller knows more than their rows say.
 
     Behind is one whose cursor is lower, that has an event in a gap, or, with :retries, a delivery
     that waits. Not one that is paused: nobody works for it. Reads few rows: for ``drain``.
@@ -229,7 +229,10 @@ def behind(tables: Tables) -> TextClause:
         f"""
         SELECT l.name FROM {quoted(tables.listeners)} AS l
         WHERE l.name = ANY (:names) AND l.paused_at IS NULL
-          AND l.locked_by IS DISTINCT FROM :owner AND (
+          AND NOT EXISTS (
+              SELECT FROM unnest(:held, :parts) AS ours (name, part)
+              WHERE ours.name = l.name AND ours.part = l.partition)
+          AND (
             l.last_processed_id < :ceiling
             OR EXISTS (
                 SELECT FROM jsonb_array_elements(l.gaps) AS gap
@@ -246,6 +249,7 @@ def behind(tables: Tables) -> TextClause:
         """
     ).bindparams(
         bindparam("names", type_=ARRAY(Text)),
-        bindparam("owner", type_=Text),
+        bindparam("held", type_=ARRAY(Text)),
+        bindparam("parts", type_=ARRAY(Integer)),
         bindparam("ceiling", type_=BigInteger),
     )
