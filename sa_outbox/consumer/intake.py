@@ -70,10 +70,12 @@ class Intake:
 
     @property
     def is_at_barrier(self) -> bool:
-        """All that it may read is read and settled."""
-        barrier = self._lease.barrier
-        progress = self._progress
-        return barrier is not None and progress.read_to >= barrier and not progress.unsettled
+        """It is to be given back: what is saved has come to the barrier, or will have."""
+        barrier, progress = self._lease.barrier, self._progress
+        if barrier is None:
+            return False
+        done = progress.read_to >= barrier and not progress.unsettled
+        return done or progress.saved.position >= barrier
 
     @property
     def waits_at_a_hole(self) -> bool:

@@ -3,8 +3,8 @@
 Nothing is lost and nothing comes twice, whoever dies when: all is decided by one transaction that
 holds the rows of all partitions, finds none of them under a lease, and replaces them by others
 (``merging.py`` says what these begin with) with a higher token. What comes before it only helps it
-to come soon: a barrier that cursors do not read past, and give their leases back at. A barrier
-expires by itself, so an operation that was killed leaves nothing behind.
+to come soon: a barrier, at which cursors give their leases back and which they do not read past. A
+barrier expires by itself, so an operation that was killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from .connections import Connection
 
 ASK_EVERY = 0.1
-MOST_ASKED = 50_000
+MOST_ASKED = 5_000
 """Events of which the log is asked in the transaction that decides."""
 MOST_RANGES = 500
 """Ranges of gaps above which partitions that are behind are waited for: each save writes them."""
+AT_ONCE = 0
+"""A barrier that every cursor has come to."""
 CLOSING = 1.0
 
 
@@ -52,9 +54,9 @@ async def repartition(
 ) -> int:
     """Divide *listener* into *count* partitions; return into how many it was before.
 
-    Consumers may run, and may die. Each partition reads up to a common point, gives its lease back
-    and goes on under the new division; events of one key stay in order, none is lost, and none
-    that was settled comes again. Where no consumer runs it is done at once. Raises
+    Consumers may run, and may die. Each finishes what it has in hand, gives its leases back and
+    goes on under the new division; events of one key stay in order, none is lost, and none that
+    was settled comes again. Partitions that are far behind the others catch up first. Raises
     :class:`NotRepartitioned` when a handler, or a partition that is behind, takes longer than
     *within*; then all goes on as before.
     """
@@ -95,7 +97,7 @@ class _Repartition:
         self._move = Query(partitions.move_deliveries(tables))
         self._tell = Query(notify.notify(outbox.settings.names.notify_channel, RELEASED))
         self._barrier = -1
-        self._barrier_set_at = 0.0
+        self._set_at = 0.0
         self._waits_for = ""
 
     async def run(self, within: timedelta) -> int:
@@ -125,19 +127,21 @@ class _Repartition:
                 await connection.rows(self._lift_barrier, name=self._name)
                 return before
             gaps = await self._gaps(connection, rows)
-            top = max(row["position"] for row in rows)
+            top: int = max(row["position"] for row in rows)
+            held = [row["part"] for row in rows if row["held"]]
+            if gaps is not None and not held:
+                await self._replace(connection, rows, top, gaps)
+                return before
             if gaps is None:
+                self._waits_for = "its partitions are far apart; does a consumer run?"
                 await self._hold_up(connection, top)
-                return None
-            await self._replace(connection, rows, top, gaps)
-            return before
+            else:
+                self._waits_for = f"partitions {held} are held; does a handler take so long?"
+                await self._hold_up(connection, AT_ONCE)
+            return None
 
     async def _gaps(self, connection: Connection, rows: list[Any]) -> Gaps | None:
-        """What the new partitions have open; None: a lease is held, or it is too much."""
-        held = [row["part"] for row in rows if row["held"]]
-        if held:
-            self._waits_for = f"partitions {held} are still held, by a handler that takes so long?"
-            return None
+        """What new partitions would have open now; None: too much."""
         merging = Merging([Stand(row["position"], Gaps.parse(row["gaps"])) for row in rows])
         visible = []
         if merging.doubtful:
@@ -150,16 +154,14 @@ class _Repartition:
             )
         gaps = merging.gaps((row["id"], row["part"]) for row in visible)
         apart = len({row["position"] for row in rows}) > 1
-        if len(visible) > MOST_ASKED or (apart and len(gaps) > MOST_RANGES):
-            self._waits_for = "its partitions are far apart, and no consumer brings them together"
-            return None
-        return gaps
+        is_too_much = len(visible) > MOST_ASKED or (apart and len(gaps) > MOST_RANGES)
+        return None if is_too_much else gaps
 
-    async def _hold_up(self, connection: Connection, top: int) -> None:
+    async def _hold_up(self, connection: Connection, barrier: int) -> None:
         now = monotonic()
-        if top != self._barrier or now - self._barrier_set_at > partitions.BARRIER_SECONDS / 3:
-            await connection.rows(self._set_barrier, name=self._name, barrier=top)
-            self._barrier, self._barrier_set_at = top, now
+        if barrier != self._barrier or now - self._set_at > partitions.BARRIER_SECONDS / 3:
+            await connection.rows(self._set_barrier, name=self._name, barrier=barrier)
+            self._barrier, self._set_at = barrier, now
 
     async def _replace(
         self, connection: Connection, rows: list[Any], position: int, gaps: Gaps

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
 Key: TypeAlias = tuple[str, int]
 """A listener, and one of its partitions."""
@@ -42,15 +42,16 @@ def targets(held: Mapping[str, int], free: int, beside: Mapping[str, int]) -> di
     def load(owner: str) -> tuple[int, str]:
         return result[owner] + beside.get(owner, 0), owner
 
-    for _ in range(free):
+    for _ in range(free if result else 0):
         result[min(result, key=load)] += 1
-    while True:
+    while result:
         poorest = min(result, key=load)
         richest = max((owner for owner in result if result[owner]), key=load, default=poorest)
         if load(richest)[0] - load(poorest)[0] < 2:
-            return result
+            break
         result[richest] -= 1
         result[poorest] += 1
+    return result
 
 
 def share(
@@ -67,63 +68,42 @@ def share(
     handed over. Who has not announced itself claims whatever is free, and hands nothing over.
     """
     shares = Shares()
-    groups: dict[frozenset[str], list[Unit]] = {}
-    for unit in units:
-        if unit.consumers:
-            groups.setdefault(unit.consumers, []).append(unit)
-        is_free = unit.owner is None and unit.is_claimable
-        if is_free and me not in unit.consumers and unit.key[0] in names:
-            shares.claim.append(unit.key)
-    # Those that the same processes work for are shared as a whole: then also a few listeners of
-    # one partition each are spread. Those for which there is the least choice come first.
     beside: dict[str, int] = {}
-    for consumers, group in sorted(
-        groups.items(), key=lambda each: (len(each[0]), sorted(each[0]))
-    ):
+    for group in _groups(units):
+        consumers = group[0].consumers
         held = dict.fromkeys(sorted(consumers), 0)
-        free = 0
         for unit in group:
-            if unit.owner is None:
-                free += 1
-            elif unit.owner in held:
+            if unit.owner in held:
                 held[unit.owner] += 1
-        wanted = targets(held, free, beside)
+        free = [unit for unit in group if unit.owner is None]
+        claimable = [unit.key for unit in free if unit.is_claimable and unit.key[0] in names]
+        wanted = targets(held, len(free), beside)
         for owner, count in wanted.items():
             beside[owner] = beside.get(owner, 0) + count
         if me not in consumers:
+            shares.claim.extend(claimable)
             continue
-        difference = wanted[me] - held[me]
-        mine = [unit.key for unit in group if unit.owner == me]
-        if difference < 0:
-            movable = [key for key in mine if key not in keep]
-            shares.hand_over.extend(_most_of_one(movable, -difference))
-            continue
-        claimable = [unit.key for unit in group if unit.owner is None and unit.is_claimable]
-        chosen = _fewest_of_one(claimable, mine, difference)
-        shares.claim.extend(chosen)
-        shares.claim.extend(key for key in claimable if key in overdue and key not in chosen)
+        more = wanted[me] - held[me]
+        if more < 0:
+            movable = [unit.key for unit in group if unit.owner == me and unit.key not in keep]
+            shares.hand_over.extend(movable[more:])
+        else:
+            shares.claim.extend(claimable[:more])
+            shares.claim.extend(key for key in claimable[more:] if key in overdue)
     return shares
 
 
-def _most_of_one(mine: Sequence[Key], count: int) -> list[Key]:
-    """So many of *mine*, each time one of the listener that has the most of them."""
-    left = list(mine)
-    chosen: list[Key] = []
-    while left and len(chosen) < count:
-        names = [name for name, _ in left]
-        key = max(left, key=lambda each: (names.count(each[0]), each))
-        left.remove(key)
-        chosen.append(key)
-    return chosen
-
-
-def _fewest_of_one(free: Sequence[Key], mine: Sequence[Key], count: int) -> list[Key]:
-    """So many of *free*, each time one of the listener of which there are the fewest so far."""
-    left = list(free)
-    chosen: list[Key] = []
-    while left and len(chosen) < count:
-        names = [name for name, _ in (*mine, *chosen)]
-        key = min(left, key=lambda each: (names.count(each[0]), each))
-        left.remove(key)
-        chosen.append(key)
-    return chosen
+def _groups(units: Iterable[Unit]) -> list[list[Unit]]:
+    """What is shared as a whole: the partitions of a listener, so that each process has some of
+    them; and all listeners of one partition for which the same processes work, at the end, to make
+    the shares even. Those with the least choice come first."""
+    by_name: dict[str, list[Unit]] = {}
+    for unit in sorted(units, key=lambda each: each.key):
+        by_name.setdefault(unit.key[0], []).append(unit)
+    found: dict[tuple[int, tuple[str, ...], bool, str], list[Unit]] = {}
+    for name, parts in by_name.items():
+        consumers = tuple(sorted(parts[0].consumers))
+        alone = len(parts) == 1
+        order = len(consumers), consumers, alone, "" if alone else name
+        found.setdefault(order, []).extend(parts)
+    return [found[order] for order in sorted(found)]

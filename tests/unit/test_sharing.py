@@ -29,7 +29,7 @@ def test_one_process_claims_everything() -> None:
 def test_who_comes_first_hands_half_over_to_the_second() -> None:
     found = units(partitions("a", "a", "a", "a"), "a", "b")
 
-    assert shares(found, "a").hand_over == [("billing", 3), ("billing", 2)]
+    assert shares(found, "a").hand_over == [("billing", 2), ("billing", 3)]
     assert shares(found, "b") == Shares()
 
 
@@ -59,12 +59,32 @@ def test_each_listener_is_spread_not_one_given_away_whole() -> None:
     assert sorted(shares(units(both, "a", "b"), "a").hand_over) == [("x", 1), ("y", 1)]
 
 
+def test_of_every_listener_a_third_process_has_some() -> None:
+    found = units(
+        partitions("a", "a", "b", "b", name="x") | partitions("a", "a", "b", "b", name="y"),
+        "a",
+        "b",
+        "c",
+    )
+
+    given_up = [key for owner in ("a", "b") for key in shares(found, owner).hand_over]
+
+    assert {name for name, _ in given_up} == {"x", "y"}
+
+
+def test_listeners_that_are_shared_evenly_stay_where_they_are() -> None:
+    names: dict[Key, str | None] = {("v", 0): "a", ("w", 0): "a", ("x", 0): "b", ("y", 0): "b"}
+    found = units(names, "a", "b")
+
+    assert shares(found, "a") == shares(found, "b") == Shares()
+
+
 def test_what_others_alone_can_do_counts_for_their_share() -> None:
     found = [
         Unit(("x", 0), "a", frozenset({"a", "b"})),
         Unit(("y", 0), "a", frozenset({"a", "b"})),
-        Unit(("only b", 0), "b", frozenset({"b"})),
-        Unit(("only b", 1), "b", frozenset({"b"})),
+        Unit(("p", 0), "b", frozenset({"b"})),
+        Unit(("q", 0), "b", frozenset({"b"})),
     ]
 
     assert shares(found, "a") == shares(found, "b") == Shares()

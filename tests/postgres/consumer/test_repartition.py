@@ -197,7 +197,7 @@ async def test_a_handler_is_waited_for_and_after_the_time_all_goes_on_as_before(
     async with consuming(outbox) as running:
         producer.add(0, key="slow")
         await begun.wait()
-        with pytest.raises(NotRepartitioned, match="still held"):
+        with pytest.raises(NotRepartitioned, match="are held"):
             await repartition(
                 outbox, async_engine, "billing", 5, within=timedelta(milliseconds=500)
             )
@@ -277,3 +277,30 @@ async def test_bad_input_is_refused(outbox: Outbox, async_engine: AsyncEngine) -
         await repartition(outbox, async_engine, "strict", 2)
     with pytest.raises(ConfigError, match="no listener 'nobody'"):
         await repartition(outbox, async_engine, "nobody", 2)
+
+
+async def test_a_partition_that_is_far_behind_catches_up_while_the_others_wait(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    async_engine: AsyncEngine,
+    seen: list[tuple[str | None, int]],
+) -> None:
+    async with consuming(outbox):
+        pass
+    with producer.open() as session:
+        for n in range(8000):
+            session.add_event("order.placed", {"n": n}, key=f"k{n % 97}")
+    database.rows("UPDATE outbox_listeners SET last_processed_id = 8000 WHERE partition > 0")
+    with pytest.raises(NotRepartitioned, match="far apart"):
+        await repartition(outbox, async_engine, "billing", 5, within=timedelta(milliseconds=300))
+
+    async with consuming(outbox):
+        with anyio.fail_after(40):
+            assert await repartition(outbox, async_engine, "billing", 5) == 4
+        assert database.value("SELECT max(jsonb_array_length(gaps)) FROM outbox_listeners") <= 500
+        expected = sum(partition_of(f"k{n % 97}", n + 1, 4) == 0 for n in range(8000))
+        await comes_true(lambda: len(database.effects("billing")) == expected, within=20)
+
+    assert len(seen) == expected
