@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
 import anyio
 import pytest
-from sqlalchemy import text
+from click.testing import CliRunner
+from sqlalchemy import URL, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
+from sa_outbox.cli import main
 from sa_outbox.consumer import repartition
 from sa_outbox.consumer.partition import partition_of
 from sa_outbox.errors import ConfigError, NotRepartitioned
@@ -304,3 +307,23 @@ async def test_a_partition_that_is_far_behind_catches_up_while_the_others_wait(
         await comes_true(lambda: len(database.effects("billing")) == expected, within=20)
 
     assert len(seen) == expected
+
+
+async def test_the_command_does_it_too(
+    outbox: Outbox,
+    database: Database,
+    consuming: Consuming,
+    migrated_url: URL,
+    seen: list[tuple[str | None, int]],
+) -> None:
+    async with consuming(outbox):
+        await comes_true(lambda: len(partitions(database)) == 4)
+        environment = {"SA_OUTBOX_DATABASE_URL": migrated_url.render_as_string(hide_password=False)}
+        invoke = partial(CliRunner().invoke, main, env=environment)
+        done = await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "6"])
+        unknown = await anyio.to_thread.run_sync(invoke, ["repartition", "nobody", "6"])
+
+    assert done.stdout == "listener billing: 4 -> 6 partitions\n"
+    assert (done.exit_code, unknown.exit_code) == (0, 2)
+    assert "no listener 'nobody'" in unknown.stderr
+    assert len(partitions(database)) == 6
