@@ -17,7 +17,14 @@ from sa_outbox.consumer.partition import partition_of
 from sa_outbox.errors import ConfigError
 from sa_outbox.observe import LeaseClaimed, LeaseReleased, PartitionsDiffer
 from sa_outbox.settings import Notify
-from tests.postgres.consumer.conftest import LATER, Consuming, Database, Producer, Running
+from tests.postgres.consumer.conftest import (
+    LATER,
+    Consuming,
+    Database,
+    Producer,
+    Running,
+    make_consumer,
+)
 from tests.support import comes_true
 
 pytestmark = pytest.mark.anyio
@@ -88,6 +95,23 @@ async def test_keys_keep_their_order_and_each_partition_has_its_own_cursor(
     assert [(row.partition, row.partition_count) for row in rows] == [(n, 4) for n in range(4)]
     assert all(row.last_processed_id == 53 and row.gaps == [] for row in rows)
     assert min(row.revision for row in rows) > 0, "one did nothing"
+
+
+async def test_an_event_that_is_read_for_all_at_once_is_handled_by_its_own_partition_only(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    seen: list[tuple[str | None, int]],
+) -> None:
+    async with consuming(outbox) as running:
+        await running.listening()
+        for number in range(12):
+            add(producer, 1, first=number)
+            await running.done("billing", number + 1)
+        await running.consumer.drain()
+
+    assert database.effects("billing") == list(range(12))
 
 
 async def test_an_event_that_fails_holds_up_its_key_in_its_own_partition(
@@ -258,8 +282,6 @@ async def test_draining_takes_everything_that_is_free_and_no_share_is_made_for_i
     consuming: Consuming,
     seen: list[tuple[str | None, int]],
 ) -> None:
-    from tests.postgres.consumer.conftest import make_consumer  # noqa: PLC0415 - of this test only
-
     add(producer, 24)
     drainer, recorder = make_consumer(outbox, database.engine)
     await drainer.drain()

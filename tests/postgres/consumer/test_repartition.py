@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from threading import Event as Flag
 from threading import Thread
 from typing import Any
@@ -21,7 +22,13 @@ from sa_outbox.cli import main
 from sa_outbox.consumer import repartition
 from sa_outbox.consumer.partition import partition_of
 from sa_outbox.errors import ConfigError, NotRepartitioned
-from tests.postgres.consumer.conftest import LATER, Consuming, Database, Producer
+from tests.postgres.consumer.conftest import (
+    LATER,
+    Consuming,
+    Database,
+    Producer,
+    make_consumer,
+)
 from tests.support import comes_true
 
 pytestmark = pytest.mark.anyio
@@ -236,6 +243,22 @@ async def test_the_barrier_of_an_operation_that_was_killed_holds_nobody_up_for_l
     assert await repartition(outbox, async_engine, "billing", 2) == 2
 
 
+async def test_draining_does_not_end_at_a_barrier(
+    outbox: Outbox, producer: Producer, database: Database, seen: list[tuple[str | None, int]]
+) -> None:
+    drainer, _ = make_consumer(outbox, database.engine)
+    await drainer.drain()
+    database.rows(
+        "UPDATE outbox_listeners SET barrier = 0,"
+        " barrier_expires_at = clock_timestamp() + interval '500 ms'"
+    )
+    producer.add(1, key="k")
+
+    await drainer.drain(retries=False)
+
+    assert seen == [("k", 1)]
+
+
 async def test_whoever_slept_through_it_can_write_nothing(
     outbox: Outbox,
     producer: Producer,
@@ -289,21 +312,25 @@ async def test_a_partition_that_is_far_behind_catches_up_while_the_others_wait(
     consuming: Consuming,
     async_engine: AsyncEngine,
     seen: list[tuple[str | None, int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    module = import_module("sa_outbox.consumer.repartition")  # its function has the same name
+    monkeypatch.setattr(module, "MOST_ASKED", 100)
+    monkeypatch.setattr(module, "MOST_RANGES", 20)
     async with consuming(outbox):
         pass
     with producer.open() as session:
-        for n in range(8000):
+        for n in range(400):
             session.add_event("order.placed", {"n": n}, key=f"k{n % 97}")
-    database.rows("UPDATE outbox_listeners SET last_processed_id = 8000 WHERE partition > 0")
+    database.rows("UPDATE outbox_listeners SET last_processed_id = 400 WHERE partition > 0")
     with pytest.raises(NotRepartitioned, match="far apart"):
         await repartition(outbox, async_engine, "billing", 5, within=timedelta(milliseconds=300))
 
     async with consuming(outbox):
         with anyio.fail_after(40):
             assert await repartition(outbox, async_engine, "billing", 5) == 4
-        assert database.value("SELECT max(jsonb_array_length(gaps)) FROM outbox_listeners") <= 500
-        expected = sum(partition_of(f"k{n % 97}", n + 1, 4) == 0 for n in range(8000))
+        assert database.value("SELECT max(jsonb_array_length(gaps)) FROM outbox_listeners") <= 20
+        expected = sum(partition_of(f"k{n % 97}", n + 1, 4) == 0 for n in range(400))
         await comes_true(lambda: len(database.effects("billing")) == expected, within=20)
 
     assert len(seen) == expected
