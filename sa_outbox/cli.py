@@ -16,41 +16,18 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from . import migrations, schema
 from ._version import __version__
-from .database_url import database_url_option, parse_database_url
+from .database_url import database_url_option, names_options, parse_database_url
 from .errors import ConfigError, OutboxError
 from .schema.connect import shown
 from .settings import Names
 from .sql import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from sqlalchemy import URL, Connection
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Callable[..., None]")
-
-
-def _names_options(command: F) -> F:
-    for option in (
-        click.option(
-            "--prefix",
-            default="outbox",
-            show_default=True,
-            envvar="SA_OUTBOX_PREFIX",
-            show_envvar=True,
-            help="Name of the log, and beginning of the other tables' names.",
-        ),
-        click.option(
-            "--schema",
-            "schema_name",
-            envvar="SA_OUTBOX_SCHEMA",
-            show_envvar=True,
-            help="Schema of the tables. Without it: where the search_path leads.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -75,7 +52,7 @@ def main() -> None:
 
 @main.command()
 @database_url_option
-@_names_options
+@names_options
 @click.option(
     "--to",
     type=click.IntRange(0, migrations.LATEST),
@@ -133,7 +110,7 @@ def migrate(
 
 @main.command()
 @database_url_option
-@_names_options
+@names_options
 def verify(*, url: str | None, schema_name: str | None, prefix: str) -> None:
     """Say everything that is wrong with the tables, and what mends it.
 
@@ -163,7 +140,7 @@ def verify(*, url: str | None, schema_name: str | None, prefix: str) -> None:
     show_envvar=True,
     help="Your Alembic configuration.",
 )
-@_names_options
+@names_options
 @click.option("-m", "--message", help='Title of the revision.  [default: "create outbox"]')
 @click.option("--version-path", help="Folder for the revision, if your history has several.")
 def revision(
@@ -211,6 +188,30 @@ def consume(*, words: tuple[str, ...]) -> None:
     from .consume import command  # noqa: PLC0415 - anyio and structlog concern no other command
 
     command.main(list(words), prog_name="sa-outbox consume")
+
+
+@main.command()
+@click.argument("listener")
+@click.argument("partitions", type=int)
+@database_url_option
+@names_options
+def repartition(
+    *, listener: str, partitions: int, url: str | None, schema_name: str | None, prefix: str
+) -> None:
+    """Divide LISTENER into another number of PARTITIONS, while its consumers run.
+
+    Nothing is lost, and no event that was settled comes again. Safe to run again.
+    """
+    from anyio import run  # noqa: PLC0415 - as above
+
+    from .consumer import repartition as divide  # noqa: PLC0415
+    from .outbox import Outbox  # noqa: PLC0415
+
+    with _told_in_one_line():
+        outbox, database = Outbox(schema=schema_name, prefix=prefix), parse_database_url(url)
+    with _told_in_one_line(database):
+        before = run(divide, outbox, database, listener, partitions)
+    click.echo(f"listener {listener}: {before} -> {partitions} partitions")
 
 
 @main.command()

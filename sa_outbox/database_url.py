@@ -1,8 +1,8 @@
-"""The option ``--database-url`` of every command."""
+"""The options of every command: ``--database-url``, and the names of the tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -10,7 +10,11 @@ from click.core import ParameterSource
 from .schema.connect import parse_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import URL
+
+F = TypeVar("F", bound="Callable[..., None]")
 
 VARIABLES = ["SA_OUTBOX_DATABASE_URL", "DATABASE_URL"]
 
@@ -23,6 +27,29 @@ database_url_option = click.option(
     help="postgresql://user@host:5432/name. Better in the environment: everybody on the machine "
     "can read a command line.",
 )
+
+
+def names_options(command: F) -> F:
+    """``--schema`` and ``--prefix``."""
+    for option in (
+        click.option(
+            "--prefix",
+            default="outbox",
+            show_default=True,
+            envvar="SA_OUTBOX_PREFIX",
+            show_envvar=True,
+            help="Name of the log, and beginning of the other tables' names.",
+        ),
+        click.option(
+            "--schema",
+            "schema_name",
+            envvar="SA_OUTBOX_SCHEMA",
+            show_envvar=True,
+            help="Schema of the tables. Without it: where the search_path leads.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def parse_database_url(url: str | None) -> URL:

@@ -24,6 +24,7 @@
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
     ├── HandlerTimeout              a handler took longer than its listener allows  (TimeoutError)
     ├── NotDrained                  the consumer was stopped before everything was handled
+    ├── NotRepartitioned            the partitions of a listener could not be changed in time
     ├── LeaseLost                   another consumer may hold the listener now
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
@@ -303,6 +304,15 @@ class NotDrained(OutboxError):
     """
 
     code = "not-drained"
+
+
+class NotRepartitioned(OutboxError):
+    """The partitions of a listener could not be changed in time; they are as they were.
+
+    Nothing is lost, and consumers go on by themselves. The message says what was waited for.
+    """
+
+    code = "not-repartitioned"
 
 
 class LeaseLost(OutboxError):

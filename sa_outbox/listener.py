@@ -27,6 +27,7 @@ H = TypeVar("H", bound=Handler)
 
 MAX_NAME = 100
 MAX_TYPE = 200
+MAX_PARTITIONS = 256
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
 _PATTERN = re.compile("[^\\s\\x00-\\x1f%\ud800-\udfff]+")
 _LONGEST = timedelta(days=1)
@@ -46,7 +47,10 @@ class Listener:
     after the other, in the order of the log. ``"none"``: a queue, shared by all processes; urgent
     events first, else about in the order of the log."""
     concurrency: int = 1
-    """How many handlers run at once, each for another key."""
+    """How many handlers run at once, each for another key; in each partition."""
+    partitions: int = 1
+    """Into how many parts its keys are divided, each with a cursor and a lease of its own, so that
+    several processes work for it. Applies when the database does not know the listener yet."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: timedelta | None = timedelta(minutes=1)
     """Longest time of one attempt; None: no limit."""
@@ -97,6 +101,7 @@ class Listener:
         for what, value, most in (
             ("concurrency", self.concurrency, 1000),
             ("batch_size", self.batch_size, 10_000),
+            ("partitions", self.partitions, MAX_PARTITIONS),
         ):
             if type(value) is not int or not 1 <= value <= most:
                 raise ConfigError(f"{what} of {self.name!r} must be from 1 to {most}: {value!r}")
@@ -104,6 +109,11 @@ class Listener:
             raise ConfigError(
                 f'listener {self.name!r} has order="total" and concurrency='
                 f'{self.concurrency}: one event after the other, or order="key"'
+            )
+        if self.order != "key" and self.partitions != 1:
+            raise ConfigError(
+                f"listener {self.name!r} has order={self.order!r} and partitions="
+                f'{self.partitions}: only order="key" can be divided by keys'
             )
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")

@@ -44,6 +44,7 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.ListenerRegistered: ("info", "listener registered"),
     observe.ListenerChanged: ("info", "listener changed"),
     observe.ListenerOrphaned: ("warning", "listener orphaned"),
+    observe.PartitionsDiffer: ("warning", "partitions differ"),
     observe.LeaseClaimed: ("info", "lease claimed"),
     observe.LeaseReleased: ("info", "lease released"),
     observe.LeaseDropped: ("warning", "lease dropped"),

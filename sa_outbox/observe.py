@@ -92,6 +92,7 @@ class LeaseClaimed(Observation):
     position: int
     after_crash: bool
     """The lease before expired instead of being released: the first events go one by one."""
+    partition: int = 0
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ class LeaseReleased(Observation):
 
     listener: str
     token: int
+    partition: int = 0
 
 
 @dataclass(slots=True)
@@ -108,6 +110,17 @@ class LeaseDropped(Observation):
 
     listener: str
     token: int
+    partition: int = 0
+
+
+@dataclass(slots=True)
+class PartitionsDiffer(Observation):
+    """The listener has another number of partitions in the database than it is declared with. That
+    of the database holds, for every process, until it is changed with ``repartition``."""
+
+    listener: str
+    partitions: int
+    declared: int
 
 
 @dataclass(slots=True)

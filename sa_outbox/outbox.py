@@ -91,6 +91,7 @@ class Outbox(Producer):
         on: On | None = None,
         order: Order | None = None,
         concurrency: int | None = None,
+        partitions: int | None = None,
         retry: RetryPolicy | None = None,
         timeout: timedelta | EllipsisType | None = ...,
         batch_size: int | None = None,
@@ -112,6 +113,7 @@ class Outbox(Producer):
         options = {
             "order": order,
             "concurrency": concurrency,
+            "partitions": partitions,
             "retry": retry,
             "batch_size": batch_size,
             "start": start,

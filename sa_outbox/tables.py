@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy import Column, MetaData, Table
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 if TYPE_CHECKING:
     from .settings import Names
@@ -46,6 +46,7 @@ class Tables:
     meta: Table
     outbox: Table
     listeners: Table
+    consumers: Table
     deliveries: Table
     ranges: Table
     dead_letters: Table
@@ -64,6 +65,7 @@ def tables(names: Names) -> Tables:
         meta=_meta(metadata, names.table("meta")),
         outbox=_outbox(metadata, names.table()),
         listeners=_listeners(metadata, names.table("listeners")),
+        consumers=_consumers(metadata, names.table("consumers")),
         deliveries=_deliveries(metadata, names.table("deliveries")),
         ranges=_ranges(metadata, names.table("ranges")),
         dead_letters=_dead_letters(metadata, names.table("dead_letters")),
@@ -135,6 +137,8 @@ def _listeners(metadata: MetaData, name: str) -> Table:
         _time("last_error_at", nullable=True),
         *_lease(),
         _time("paused_at", nullable=True),
+        Column("barrier", sa.BigInteger),
+        _time("barrier_expires_at", nullable=True),
         Column("fingerprint", sa.Text),
         _time("created_at"),
         _time("updated_at"),
@@ -143,6 +147,19 @@ def _listeners(metadata: MetaData, name: str) -> Table:
             (sa.column("partition") >= 0) & (sa.column("partition") < sa.column("partition_count")),
             name=f"{name}_partition_check",
         ),
+        postgresql_with=_SMALL_AND_HOT,
+    )
+
+
+def _consumers(metadata: MetaData, name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("owner", sa.Text, nullable=False),
+        Column("listeners", ARRAY(sa.Text), nullable=False),
+        _time("started_at"),
+        Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("owner", name=f"{name}_pkey"),
         postgresql_with=_SMALL_AND_HOT,
     )
 

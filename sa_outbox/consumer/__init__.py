@@ -12,6 +12,8 @@ What carries it:
 the horizon            which ids can still appear: ``horizon.py`` (pure), ``looking.py``
 the cursor             how far a listener has come: ``progress.py`` (pure), ``gaps.py``
 the lease              who may move it: ``lease.py``, ``leasing.py``
+partitions             several cursors for one listener: ``partition.py``, ``sharing.py``,
+                       ``merging.py`` (pure), ``repartition.py``
 =====================  ============================================================================
 
 The path of an event: ``wakeup.py`` or a poll wakes ``services.py``, which has ``looking.py`` look
@@ -36,6 +38,7 @@ of the event itself                 next time it goes alone and is counted befor
 
 from sa_outbox.settings import ConsumerSettings
 
+from .repartition import repartition
 from .runner import Consumer
 
-__all__ = ["Consumer", "ConsumerSettings"]
+__all__ = ["Consumer", "ConsumerSettings", "repartition"]

@@ -292,7 +292,7 @@ class Cursor:
 
     async def _rest(self) -> None:
         due = self.intake.next_due
-        if (due is None or due > monotonic()) and self.intake.read_look:
+        if (due is None or due > monotonic()) and self.intake.has_looked:
             self.caution.caught_up()
         if self._told_of != self.progress.read_to:
             self._told_of = self.progress.read_to

@@ -50,23 +50,25 @@ async def _is_drained(services: Services, number: int, asked: list[int], *, retr
     """*asked* keeps the ceiling for listeners of others: asked for again and again, it would rise
     with the log, and never be reached."""
     cursors = services.tenures.cursors
-    if any(key not in cursors for key in services.leasing.held):
+    leasing = services.leasing
+    if any(key not in cursors for key in leasing.held):
         return False  # claimed, and about to start
+    if leasing.unclaimed or any(each.barrier is not None for each in leasing.held.values()):
+        return False  # nobody's for the moment, or only a part of the log is read
     for cursor in tuple(cursors.values()):
         if not cursor.has_drained(number, retries=retries):
             return False
     if not all(queue.has_read(number) for queue in services.queues):
         return False
     queues = [queue.listener.name for queue in services.queues]
-    others = services.leasing.wanted if retries else []
-    if not others and not queues:
+    if not retries and not queues:
         return True
     try:
         if not asked:
             asked.append(await services.ceiling())
         if queues and await services.busy(queues, asked[0], retries=retries):
             return False
-        return not others or not await services.behind(others, asked[0])
+        return not retries or not await services.behind(asked[0])
     except Exception as error:
         if not is_database_error(error):
             raise

@@ -105,7 +105,9 @@ def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
 
 
 def _pool_size(listeners: Sequence[Listener], session: str) -> int:
-    return SPARE + sum(each.concurrency for each in listeners if each.call.session == session)
+    """For as many handlers as run at once when this process holds every partition."""
+    using = [each for each in listeners if each.call.session == session]
+    return SPARE + sum(each.concurrency * each.partitions for each in using)
 
 
 def _longest_idle(listeners: Sequence[Listener]) -> str:

@@ -9,7 +9,7 @@ docs/guarantees.md has the argument, tests/unit/test_horizon_model.py tries ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ class Look:
     """Up to here nothing can still appear."""
     writers: int
     """Transactions that may still commit ids up to the ceiling."""
+
+    def up_to(self, position: int) -> Look:
+        """What it told of the ids up to *position*."""
+        if position >= self.ceiling:
+            return self
+        return replace(self, ceiling=position, final=min(self.final, position))
 
 
 NOTHING = Look(0, 0, 0, 0)

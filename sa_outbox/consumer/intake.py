@@ -42,7 +42,7 @@ class Intake:
         self._progress = progress
         self._lanes = lanes
         self._total = listener.order == "total"
-        self.reader = Reader(listener, shared.tables)
+        self.reader = Reader(listener, shared.tables, lease.part, lease.count)
         self.read_look = 0
         """The look after which everything visible was taken in, or is about to be (``more``)."""
         self.more = False
@@ -60,13 +60,22 @@ class Intake:
         Asked by the pump between two of its writes, and only its writes add rows: so a key that
         has a row is always in ``occupied``. One that is in it and has none does no harm.
         """
-        listener = self._listener.name
+        whose = {"listener": self._listener.name, "part": self._lease.part}
         connections, statements = self._shared.connections, self._shared.statements
-        rows = await connections.rows(statements.occupied, listener=listener)
+        rows = await connections.rows(statements.occupied, **whose)
         self.occupied = {row[0] for row in rows}
         taken = list(self._taken)
-        seconds = await connections.value(statements.next_due, listener=listener, taken=taken)
+        seconds = await connections.value(statements.next_due, **whose, taken=taken)
         self.next_due = None if seconds is None else monotonic() + max(0.0, seconds)
+
+    @property
+    def is_at_barrier(self) -> bool:
+        """It is to be given back: what is saved has come to the barrier, or will have."""
+        barrier, progress = self._lease.barrier, self._progress
+        if barrier is None:
+            return False
+        done = progress.read_to >= barrier and not progress.unsettled
+        return done or progress.saved.position >= barrier
 
     @property
     def waits_at_a_hole(self) -> bool:
@@ -76,6 +85,11 @@ class Intake:
     def is_open(self) -> bool:
         """Whether ids that were passed may still appear, or one is waited for."""
         return self.waits_at_a_hole or bool(self._progress.holes)
+
+    @property
+    def has_looked(self) -> bool:
+        """Not yet, or not since a reconnect: then nobody knows whether there is more."""
+        return bool(self.read_look and self._shared.horizon.latest.number)
 
     def has_read_all(self, look: int) -> bool:
         """Everything visible at that look, the last one, was taken in, and nothing is open."""
@@ -108,11 +122,15 @@ class Intake:
     def take_offered(self, room: int) -> list[Item]:
         """``take_new`` for events that were read already."""
         offered, self.offered = self.offered, ()
+        if self._lease.barrier is not None:
+            return []  # some may be above it
         return self._take(self.reader.take(offered, self._progress, room))
 
     async def take_new(self, room: int, now: float) -> list[Item]:
         """Read on in the log. Returns what becomes of events that are not to be handled now."""
         look = self._shared.horizon.latest
+        if (barrier := self._lease.barrier) is not None:
+            look = look.up_to(max(barrier, self._progress.read_to))
         rows, self.more = await self.reader.read(
             self._shared.connections, self._progress, look, room=room, now=now
         )
@@ -130,6 +148,7 @@ class Intake:
         rows = await self._shared.connections.rows(
             self._shared.statements.read_due,
             listener=self._listener.name,
+            part=self._lease.part,
             limit=room,
             taken=list(self._taken),
         )
@@ -174,6 +193,7 @@ class RangeIntake:
 
     def __init__(self) -> None:
         self.more = self.is_open = self.waits_at_a_hole = False
+        self.is_at_barrier = self.has_looked = False
         self.offered: Sequence[Any] = ()
         self.occupied: set[str | None] = set()
         self.next_due: float | None = None

@@ -27,6 +27,11 @@ class Lease:
         self.listener: str = row["name"]
         self.part: int = row["part"]
         """Which partition of the listener, or which range of a queue."""
+        self.partition: int = row.get("partition", self.part)
+        self.count = 1
+        """How many partitions the listener has."""
+        self.barrier: int | None = None
+        """Its cursor is to read no further: the partitions are about to be changed."""
         self.token: int = row["token"]
         self.stands_at(row)
         self.fingerprint: str | None = row["fingerprint"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from sa_outbox.observe import LeaseClaimed, LeaseReleased, ListenerChanged
+from sa_outbox.observe import LeaseClaimed, LeaseReleased, ListenerChanged, PartitionsDiffer
 
 from .gate import Bell
 from .lease import Lease
+from .sharing import Shares, Unit, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,57 +17,128 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .shared import Shared
+    from .sharing import Key
+
+OVERDUE = 2.0
+"""Seconds that something is free before others than the one whose share it is claim it."""
 
 
 class Leasing:
-    """The leases of one consumer process; its *owner* is unique per start."""
+    """The leases of one consumer process; its *owner* is unique per start.
 
-    def __init__(self, shared: Shared, listeners: Iterable[Listener], owner: str) -> None:
+    With *shares*, it announces itself and has its share of the listeners, and of their partitions.
+    Without, for a process that leaves when all is done, it takes what is free.
+    """
+
+    def __init__(
+        self, shared: Shared, listeners: Iterable[Listener], owner: str, *, shares: bool = True
+    ) -> None:
         self._shared = shared
         self._listeners = {listener.name: listener for listener in listeners}
         self.owner = owner
+        self._shares = shares
         self._duration = shared.settings.lease_duration.total_seconds()
-        self.held: dict[tuple[str, int], Lease] = {}
+        self.held: dict[Key, Lease] = {}
         self.bell = Bell()
         """Rung when something may be free."""
+        self.hand_over: list[Key] = []
+        """Held, and more than our share."""
+        self.unclaimed: dict[Key, float] = {}
+        """Free, and since when we know it."""
+        self._kept_until: dict[Key, float] = {}
+        self._next_expiry: float | None = None
+        self._told_of: set[tuple[str, int]] = set()
 
     @property
-    def wanted(self) -> list[str]:
-        held = {name for name, _ in self.held}
-        return [name for name in self._listeners if name not in held]
+    def names(self) -> list[str]:
+        return list(self._listeners)
+
+    async def announce(self) -> None:
+        """Be counted among those who share, for as long as a lease lasts."""
+        if self._shares:
+            await self._shared.connections.rows(
+                self._shared.statements.announce,
+                owner=self.owner,
+                names=self.names,
+                duration=self._duration,
+            )
+
+    async def withdraw(self) -> None:
+        """Be counted no longer: what is released from now on is for the others."""
+        if self._shares:
+            connections, statements = self._shared.connections, self._shared.statements
+            await connections.rows(statements.withdraw, owner=self.owner)
+
+    async def tell_others(self) -> None:
+        """Have them look who holds what."""
+        await self._shared.connections.rows(self._shared.statements.notify_released)
 
     async def claim(self) -> list[Lease]:
-        """Claim what is free; the caller works for each and gives it back."""
-        wanted = self.wanted
-        if not wanted:
+        """Claim what is free and ours to claim; the caller works for each and gives it back."""
+        shares = await self._survey()
+        if not shares.claim:
             return []
         began = monotonic()
         rows = await self._shared.connections.rows(
             self._shared.statements.claim,
-            names=wanted,
+            names=[name for name, _ in shares.claim],
+            parts=[part for _, part in shares.claim],
             owner=self.owner,
             duration=self._duration,
         )
         claimed = []
         for row in rows:
             lease = Lease(row, duration=self._duration, began=began)
+            lease.count = row["count"]
             self.held[lease.key] = lease
+            if self.unclaimed.pop(lease.key, began) <= began - OVERDUE:
+                # Whose it should have been may come yet; not back and forth all the time.
+                self._kept_until[lease.key] = began + self._duration
             self._shared.tell(
-                LeaseClaimed(lease.listener, lease.token, lease.position, lease.crashes > 0)
+                LeaseClaimed(
+                    lease.listener, lease.token, lease.position, lease.crashes > 0, lease.part
+                )
             )
             await self._compare(lease)
             claimed.append(lease)
         return claimed
 
-    async def seconds_to_expiry(self) -> float | None:
-        """Until the first lease of others that we want expires; None if nobody holds one."""
-        wanted = self.wanted
-        if not wanted:
-            return None
-        found: float | None = await self._shared.connections.value(
-            self._shared.statements.standing, names=wanted
-        )
-        return found
+    async def _survey(self) -> Shares:
+        began = monotonic()
+        rows = await self._shared.connections.rows(self._shared.statements.survey)
+        units, unclaimed = [], {}
+        expiries = []
+        for row in rows:
+            key = row["name"], row["part"]
+            lease = self.held.get(key)
+            if lease is not None:
+                lease.barrier = row["barrier"]
+            if row["paused"]:
+                continue
+            owner, consumers = row["owner"], frozenset(row["consumers"])
+            units.append(Unit(key, owner, consumers, is_claimable=not row["at_barrier"]))
+            if lease is not None or row["name"] not in self._listeners:
+                continue
+            if owner is None:
+                unclaimed[key] = self.unclaimed.get(key, began)
+            else:  # perhaps ours still, that we are about to give back
+                expiries.append(row["expires_in"])
+        self.unclaimed = unclaimed
+        self._next_expiry = began + min(expiries) if expiries else None
+        overdue = {key for key, since in unclaimed.items() if since <= began - OVERDUE}
+        keep = {key for key, until in self._kept_until.items() if began < until}
+        shares = share(units, self.owner, self._listeners, overdue=overdue, keep=keep)
+        self.hand_over = shares.hand_over
+        return shares
+
+    def seconds_to_claim(self) -> float | None:
+        """Until something may be claimed that could not be: a lease of others expires, or one
+        that is free becomes anybody's. None: nobody knows."""
+        now = monotonic()
+        waits = [] if self._next_expiry is None else [max(0.01, self._next_expiry + 0.005 - now)]
+        # Of those that are overdue, we could have claimed what can be claimed.
+        waits += [max(OVERDUE / 4, since + OVERDUE - now) for since in self.unclaimed.values()]
+        return min(waits, default=None)
 
     async def renew(self) -> tuple[list[Lease], list[Lease]]:
         """Renew all that is held. Returns those that are lost, and those of paused listeners."""
@@ -98,16 +170,22 @@ class Leasing:
             crashed=lease.is_lost,
         )
         if rows:
-            self._shared.tell(LeaseReleased(lease.listener, lease.token))
-            await self._shared.connections.rows(self._shared.statements.notify_released)
+            self._shared.tell(LeaseReleased(lease.listener, lease.token, lease.part))
+            await self.tell_others()
 
     def forget(self, lease: Lease) -> None:
+        self._kept_until.pop(lease.key, None)
         if self.held.get(lease.key) is lease:
             del self.held[lease.key]
+            self.unclaimed[lease.key] = monotonic()  # until a survey knows better
 
     async def _compare(self, lease: Lease) -> None:
-        declared = self._listeners[lease.listener].fingerprint
-        if lease.fingerprint == declared:
+        listener = self._listeners[lease.listener]
+        found = lease.listener, lease.count
+        if lease.count != listener.partitions and found not in self._told_of:
+            self._told_of.add(found)
+            self._shared.tell(PartitionsDiffer(*found, declared=listener.partitions))
+        if lease.fingerprint == listener.fingerprint:
             return
         if lease.fingerprint is not None:
             self._shared.tell(ListenerChanged(lease.listener))
@@ -116,5 +194,5 @@ class Leasing:
             name=lease.listener,
             part=lease.part,
             token=lease.token,
-            fingerprint=declared,
+            fingerprint=listener.fingerprint,
         )

@@ -8,6 +8,7 @@ from sa_outbox.sql import reading
 
 from .connections import Query
 from .horizon import NOTHING
+from .partition import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,13 +45,15 @@ def up_to_a_hole(rows: list[Any], *, read_to: int, reach: int) -> tuple[list[Any
 class Reader:
     """Reads for one listener. Remembers at which hole ``order="total"`` stands, and since when."""
 
-    def __init__(self, listener: Listener, tables: Tables) -> None:
+    def __init__(self, listener: Listener, tables: Tables, part: int = 0, count: int = 1) -> None:
         self._wants = listener.wants
+        self._part, self._count = part, count
         self._strict = listener.order == "total"
         self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
-        self._final = Query(reading.read_final(tables, listener.on))
-        self._all = Query(reading.read_all(tables, listener.on))
-        self._with_gaps = Query(reading.read_with_gaps(tables, listener.on))
+        chosen = listener.on, None if count == 1 else (part, count)
+        self._final = Query(reading.read_final(tables, *chosen))
+        self._all = Query(reading.read_all(tables, *chosen))
+        self._with_gaps = Query(reading.read_with_gaps(tables, *chosen))
         self.hole: int | None = None
         """The id that order="total" waits for."""
         self._since = 0.0
@@ -64,7 +67,8 @@ class Reader:
         return self._since + self._gap_wait
 
     def take(self, rows: Sequence[Any], progress: Progress, room: int) -> list[Any]:
-        """Of *rows* in the order of the log, read without a look, those of the listener's types.
+        """Of *rows* in the order of the log, read without a look, those of the listener's types
+        and partition.
 
         Only if no id is missing from them: a hole takes a look, and a read after it. What is above
         them is left to that too.
@@ -73,6 +77,9 @@ class Reader:
         if not ids or progress.holes or len(ids) > room or ids[-1] - progress.read_to != len(ids):
             return []
         matching = [row for row in rows[-len(ids) :] if self._wants(row[2])]
+        if self._count > 1:
+            part, count = self._part, self._count
+            matching = [row for row in matching if partition_of(row[3], row[0], count) == part]
         progress.has_read(ids, [row[0] for row in matching], upper=ids[-1], look=NOTHING)
         self.hole = None
         return matching
@@ -80,7 +87,8 @@ class Reader:
     async def read(
         self, connections: Asked, progress: Progress, look: Look, *, room: int, now: float
     ) -> tuple[list[Any], bool]:
-        """The next rows of the listener's types, up to *room*; and whether there may be more.
+        """The next rows of the listener's types and partition, up to *room*; and whether there may
+        be more.
 
         The read starts after *look*, which is what makes it right.
         """

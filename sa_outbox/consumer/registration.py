@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from sa_outbox.errors import ConfigError
 from sa_outbox.observe import ListenerOrphaned, ListenerRegistered
 
 from .gaps import Gaps
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
 
 
 async def register(shared: Shared, listeners: Iterable[Listener], declared: Iterable[str]) -> None:
-    """Give each of *listeners* a cursor unless it has one; tell of cursors nobody declares."""
+    """Give each of *listeners* a cursor, and each of its partitions one, unless it has; tell of
+    cursors nobody declares. Raises :class:`ConfigError`."""
     rows = await shared.connections.rows(shared.statements.registered)
     known = {row["name"]: row["position"] for row in rows}
+    counts = {row["name"]: row["count"] for row in rows}
     for listener in listeners:
         if listener.name not in known:
             await _register(shared, listener)
+        elif listener.order != "key" and counts[listener.name] != 1:
+            raise ConfigError(
+                f"listener {listener.name!r} is declared with order={listener.order!r} and has "
+                f"{counts[listener.name]} partitions in the database, each with a cursor of its "
+                "own: bring it to one with repartition() first"
+            )
     declared = set(declared)
     for name, position in known.items():
         if name not in declared:
@@ -35,6 +44,7 @@ async def _register(shared: Shared, listener: Listener) -> None:
     made = await shared.connections.rows(
         shared.statements.register,
         name=listener.name,
+        count=listener.partitions,
         position=position,
         gaps=gaps.dump(),
         fingerprint=listener.fingerprint,

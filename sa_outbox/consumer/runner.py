@@ -88,6 +88,8 @@ class Consumer:
         self._sync_engine = sync_engine
         self._listen_connect = None if listen_url is None else connect_to(listen_url)
         self._running = False
+        self._only_drains = False
+        """It leaves soon: no share of the listeners is made for it."""
         self._stop = anyio.Event()
         self._progressed = anyio.Event()
         self._services: Services | None = None
@@ -106,7 +108,7 @@ class Consumer:
             with _one_error(), Watchdog(self.settings.blocked_after, self.observers):
                 await self._run(made, task_status)
         finally:
-            self._running = False
+            self._running = self._only_drains = False
             self._stop = anyio.Event()
             await swallow(made.dispose(), CLOSING)
 
@@ -122,6 +124,7 @@ class Consumer:
         if self._running:
             drained = await self._has_drained(retries=retries)
         else:
+            self._only_drains = True
             with _one_error():
                 async with anyio.create_task_group() as tasks:
                     await tasks.start(self._start)
@@ -166,6 +169,7 @@ class Consumer:
                     tasks.cancel_scope.cancel()
             finally:
                 self._stop.set()
+                await swallow(services.leasing.withdraw(), CLOSING)
                 self._services = None
                 self._progress()
         self.observers.tell(ConsumerStopped(self.owner))
@@ -183,6 +187,7 @@ class Consumer:
         grace = self.settings.grace_period.total_seconds()
         self.observers.tell(ConsumerStopping(self.reason, grace))
         services.stop()
+        await swallow(services.leasing.withdraw(), CLOSING)
         with anyio.move_on_after(grace):
             while services.is_at_work:
                 await self._next_progress()
@@ -233,7 +238,7 @@ class Consumer:
         settings = self.outbox.settings
         queues = [each for each in self._listeners if each.order == "none"]
         ordered = [each for each in self._listeners if each.order != "none"]
-        leasing = Leasing(shared, ordered, self.owner)
+        leasing = Leasing(shared, ordered, self.owner, shares=not self._only_drains)
         looker = Looker(shared, self._listeners)
         services = Services(shared, leasing, looker, made.asynchronous, settings.names)
         services.queues = [Queue(shared, each, self.owner) for each in queues]

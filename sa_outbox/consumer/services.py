@@ -32,6 +32,8 @@ SOONEST, LATEST = 0.002, 0.25
 """Seconds between two looks while order="total" stands at a hole: a rollback notifies nobody."""
 WITH_HOLES = 1.0
 """The same while others have holes open: to forget those that were rolled back."""
+AT_A_BARRIER = 0.1
+"""Seconds between two surveys while a cursor is on its way to a barrier, or waits at it."""
 TURNS = 4
 """Turns of the event loop that pass until a handler has begun: before that, sending a statement
 would keep it waiting."""
@@ -102,6 +104,8 @@ class Services:
 
     async def start(self, tasks: TaskGroup) -> None:
         """Claim what is free, then start everything in *tasks*."""
+        await self.leasing.announce()
+        await self.leasing.tell_others()  # those who came first have something for us
         await self._claim(tasks)
         tasks.start_soon(self._look_again_and_again)
         tasks.start_soon(self._keep_leases, tasks)
@@ -130,11 +134,17 @@ class Services:
         bounds = {"names": names, "ceiling": ceiling, "owner": owner, "retries": retries}
         return bool(await connections.rows(statements.ranges.busy, **bounds))
 
-    async def behind(self, names: list[str], ceiling: int) -> bool:
-        """Whether one of these listeners, of other processes, has not settled what is visible up
-        to *ceiling*."""
-        connections, statements = self.shared.connections, self.shared.statements
-        rows = await connections.rows(statements.behind, names=names, ceiling=ceiling, retries=True)
+    async def behind(self, ceiling: int) -> bool:
+        """Whether one of our listeners, as far as other processes hold it, has not settled what is
+        visible up to *ceiling*."""
+        rows = await self.shared.connections.rows(
+            self.shared.statements.behind,
+            names=self.leasing.names,
+            held=[name for name, _ in self.leasing.held],
+            parts=[part for _, part in self.leasing.held],
+            ceiling=ceiling,
+            retries=True,
+        )
         return bool(rows)
 
     # The looks
@@ -220,8 +230,7 @@ class Services:
         away = False
         while True:
             try:
-                until_claim = await self._until_next_claim()
-                await self.leasing.bell.wait(min(until_claim, renew_at - monotonic()))
+                await self.leasing.bell.wait(min(self._until_next_claim(), renew_at - monotonic()))
                 if monotonic() >= renew_at:
                     await self._renew()
                     renew_at = monotonic() + every
@@ -236,6 +245,7 @@ class Services:
                 self.shared.tell(DatabaseAway("leases", type(error).__name__, backoff))
                 self.shared.connections.drop_idle()
                 self._drop_expired()
+                renew_at = 0.0  # and be counted again, before anything is claimed
                 await anyio.sleep(backoff * uniform(0.5, 1.0))  # noqa: S311 - no secret
                 backoff = min(2 * backoff, every / 2, LONGEST_PAUSE)
 
@@ -244,18 +254,28 @@ class Services:
             # Shielded: one that is claimed and not worked for would be nobody's until it expires.
             limit = self.shared.settings.probe_timeout.total_seconds()
             with anyio.fail_after(limit, shield=True):
+                barriers = self._barriers()
                 for lease in await self.leasing.claim():
                     tasks.start_soon(self.tenures.work, lease)
+            self.tenures.hand_over(self.leasing.hand_over)
+            if barriers != self._barriers():
+                self.ring("poll")  # nobody tells of what is above one that was lifted
 
-    async def _until_next_claim(self) -> float:
-        if not self.leasing.wanted:
-            return self.shared.settings.poll_interval.total_seconds()
-        expiry = await self.leasing.seconds_to_expiry()
+    def _barriers(self) -> dict[tuple[str, int], int]:
+        held = self.leasing.held.items()
+        return {key: lease.barrier for key, lease in held if lease.barrier is not None}
+
+    def _until_next_claim(self) -> float:
+        if self._barriers():
+            return AT_A_BARRIER
         interval = self._poll_interval()
-        return interval if expiry is None else min(interval, max(0.01, expiry + 0.005))
+        soon = self.leasing.seconds_to_claim()
+        return interval if soon is None else min(interval, soon)
 
     async def _renew(self) -> None:
         self._drop_expired()
+        if not self.tenures.stopping:
+            await self.leasing.announce()
         lost, paused = await self.leasing.renew()
         for lease in lost:
             self.tenures.drop(lease)

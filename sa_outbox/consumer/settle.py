@@ -82,7 +82,8 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[Item]) -> 
     parked = [item for item in items if item.fate in _PARKED]
     if parked:
         document = json.dumps([_parked(item) for item in parked])
-        writes.append(Write(statements.park, {"listener": listener, "document": document}))
+        whose = {"listener": listener, "part": lease.partition}
+        writes.append(Write(statements.park, {**whose, "document": document}))
     gone = [item.position for item in items if item.state and item.fate in ("done", "dead")]
     if gone:
         writes.append(Write(statements.settle, {"listener": listener, "positions": gone}))

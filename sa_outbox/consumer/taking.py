@@ -180,7 +180,7 @@ class Taker:
         if choice.later:
             document = json.dumps([_scheduled(row) for row in choice.later])
             park = self._shared.statements.park
-            await connection.rows(park, listener=self._listener.name, document=document)
+            await connection.rows(park, listener=self._listener.name, part=0, document=document)
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Choice:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])

@@ -13,7 +13,7 @@ from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseDropped
 from .connections import is_database_error, swallow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .cursor import Cursor
     from .gate import Bell
@@ -79,6 +79,14 @@ class Tenures:
         for scope in tuple(self._scopes.values()):
             scope.cancel()
 
+    def hand_over(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Others should have these: each is given back when what it has in hand is settled. So is
+        one that has come to its barrier."""
+        chosen = set(keys)
+        for key, cursor in self.cursors.items():
+            if not cursor.stopping and (key in chosen or cursor.intake.is_at_barrier):
+                cursor.stop()
+
     def drop(self, lease: Lease) -> None:
         """The lease is lost: cancel what runs under it."""
         lease.is_lost = True
@@ -120,7 +128,7 @@ class Tenures:
     async def _give_back(self, lease: Lease) -> None:
         self._leasing.forget(lease)
         if lease.is_lost:
-            self._shared.tell(LeaseDropped(lease.listener, lease.token))
+            self._shared.tell(LeaseDropped(lease.listener, lease.token, lease.part))
         # Also when it was lost: perhaps only we believe so, after a sleep, and nobody else has
         # it. By its token nothing of another's can be released.
         if not lease.is_over:

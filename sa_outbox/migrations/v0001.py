@@ -45,6 +45,7 @@ def upgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
         *_meta(schema, prefix),
         *_log(schema, prefix),
         *_listeners(schema, prefix),
+        *_consumers(schema, prefix),
         *_deliveries(schema, prefix),
         *_ranges(schema, prefix),
         *_dead_letters(schema, prefix),
@@ -67,6 +68,7 @@ def downgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
         "_dead_letters",
         "_ranges",
         "_deliveries",
+        "_consumers",
         "_listeners",
         "",  # with every partition
         "_meta",
@@ -179,12 +181,27 @@ CREATE TABLE {qualified(schema, prefix + "_listeners")} (
     "lease_token" bigint NOT NULL DEFAULT 0,
     "lease_expires_at" timestamp with time zone,
     "paused_at" timestamp with time zone,
+    "barrier" bigint,
+    "barrier_expires_at" timestamp with time zone,
     "fingerprint" text,
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT "{prefix}_listeners_pkey" PRIMARY KEY ("name", "partition"),
     CONSTRAINT "{prefix}_listeners_partition_check"
         CHECK ("partition" >= 0 AND "partition" < "partition_count")
+) WITH ({_SMALL_AND_HOT})""",
+    )
+
+
+def _consumers(schema: str | None, prefix: str) -> tuple[str, ...]:
+    return (
+        f"""\
+CREATE TABLE {qualified(schema, prefix + "_consumers")} (
+    "owner" text NOT NULL,
+    "listeners" text[] NOT NULL,
+    "started_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    "expires_at" timestamp with time zone NOT NULL,
+    CONSTRAINT "{prefix}_consumers_pkey" PRIMARY KEY ("owner")
 ) WITH ({_SMALL_AND_HOT})""",
     )
 

@@ -163,6 +163,7 @@ def missing_rights(tables: Tables) -> TextClause:
         for table, rights in (
             (tables.outbox, ("SELECT",)),
             (tables.listeners, ("SELECT", "INSERT", "UPDATE")),
+            (tables.consumers, ("SELECT", "INSERT", "UPDATE", "DELETE")),
             (tables.deliveries, ("SELECT", "INSERT", "UPDATE", "DELETE")),
             (tables.dead_letters, ("SELECT", "INSERT")),
         )

@@ -53,20 +53,43 @@ def with_error(column: str, parameter: str) -> str:
 
 
 def register(tables: Tables) -> TextClause:
-    """Give the listener :name a cursor at :position unless it has one. A row if it was made."""
+    """Give each of the :count partitions of :name a cursor at :position unless it has them.
+
+    Rows if they were made. All or none: whoever makes the first makes the others, so two programs
+    that declare another count can't each make a part.
+    """
+    listeners = quoted(tables.listeners)
+    columns = "(name, partition, partition_count, last_processed_id, gaps, fingerprint)"
+    values = ":count, :position, CAST(:gaps AS jsonb), :fingerprint"
     return text(
         f"""
-        INSERT INTO {quoted(tables.listeners)} (name, last_processed_id, gaps, fingerprint)
-        VALUES (:name, :position, CAST(:gaps AS jsonb), :fingerprint)
-        ON CONFLICT (name, partition) DO NOTHING RETURNING name
+        WITH first AS (
+            INSERT INTO {listeners} {columns} SELECT :name, 0, {values}
+            ON CONFLICT (name, partition) DO NOTHING RETURNING name
+        ), rest AS (
+            INSERT INTO {listeners} {columns}
+            SELECT first.name, added.number, {values}
+            FROM first CROSS JOIN generate_series(1, :count - 1) AS added (number)
+        )
+        SELECT name FROM first
         """
-    ).bindparams(bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
+    ).bindparams(
+        bindparam("name", type_=Text),
+        bindparam("count", type_=Integer),
+        bindparam("position", type_=BigInteger),
+        bindparam("gaps", type_=Text),
+        bindparam("fingerprint", type_=Text),
+    )
 
 
 def registered(tables: Tables) -> TextClause:
-    """Name and position of every listener the database knows."""
+    """Every listener the database knows: name, position (of the partition that is last), count of
+    its partitions."""
     return text(
-        f"SELECT name, last_processed_id AS position FROM {quoted(tables.listeners)} ORDER BY name"
+        f"""
+        SELECT name, min(last_processed_id) AS position, max(partition_count) AS count
+        FROM {quoted(tables.listeners)} GROUP BY name ORDER BY name
+        """
     )
 
 
@@ -196,7 +219,8 @@ def declare(tables: Tables) -> TextClause:
 
 
 def behind(tables: Tables) -> TextClause:
-    """Of the listeners :names, those that have not settled everything visible up to :ceiling.
+    """Of the listeners :names, those that have not settled everything visible up to :ceiling; but
+    for the partitions (:held, :parts), of which the caller knows more than their rows say.
 
     Behind is one whose cursor is lower, that has an event in a gap, or, with :retries, a delivery
     that waits. Not one that is paused: nobody works for it. Reads few rows: for ``drain``.
@@ -204,7 +228,11 @@ def behind(tables: Tables) -> TextClause:
     return text(
         f"""
         SELECT l.name FROM {quoted(tables.listeners)} AS l
-        WHERE l.name = ANY (:names) AND l.paused_at IS NULL AND (
+        WHERE l.name = ANY (:names) AND l.paused_at IS NULL
+          AND NOT EXISTS (
+              SELECT FROM unnest(:held, :parts) AS ours (name, part)
+              WHERE ours.name = l.name AND ours.part = l.partition)
+          AND (
             l.last_processed_id < :ceiling
             OR EXISTS (
                 SELECT FROM jsonb_array_elements(l.gaps) AS gap
@@ -213,9 +241,15 @@ def behind(tables: Tables) -> TextClause:
             )
             OR (:retries AND EXISTS (
                 SELECT FROM {quoted(tables.deliveries)} AS d
-                WHERE d.listener = l.name AND d.position <= :ceiling
+                WHERE d.listener = l.name AND d.partition = l.partition
+                  AND d.position <= :ceiling
                   AND d.state IN ('parked', 'behind')
             ))
         )
         """
-    ).bindparams(bindparam("names", type_=ARRAY(Text)), bindparam("ceiling", type_=BigInteger))
+    ).bindparams(
+        bindparam("names", type_=ARRAY(Text)),
+        bindparam("held", type_=ARRAY(Text)),
+        bindparam("parts", type_=ARRAY(Integer)),
+        bindparam("ceiling", type_=BigInteger),
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import BigInteger, Text
+from sqlalchemy.types import BigInteger, Integer, Text
 
 from .cursors import with_error
 from .names import log_name, quoted
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def park(tables: Tables) -> TextClause:
-    """Set the deliveries in :document (JSON array) aside for :listener, or move those that are.
+    """Set the deliveries in :document (JSON array) aside for :listener, partition :part, or move
+    those that are.
 
     Of each: position, state, delay (seconds), attempts, failure (an object, or null). What is
     copied from the event stays readable when the log is pruned. Primary keys.
@@ -32,9 +33,10 @@ def park(tables: Tables) -> TextClause:
     return text(
         f"""
         INSERT INTO {deliveries} AS d (
-            listener, position, event_id, event_type, key, tenant, priority, state, due_at,
-            attempts, errors, last_error_code, last_error)
-        SELECT :listener, o.id, o.event_id, o.event_type, o.key, o.tenant, o.priority, p.state,
+            listener, partition, position, event_id, event_type, key, tenant, priority, state,
+            due_at, attempts, errors, last_error_code, last_error)
+        SELECT :listener, :part, o.id, o.event_id, o.event_type, o.key, o.tenant, o.priority,
+               p.state,
                CASE WHEN p.delay IS NOT NULL
                     THEN clock_timestamp() + make_interval(secs => p.delay) END,
                p.attempts,
@@ -51,7 +53,11 @@ def park(tables: Tables) -> TextClause:
             last_error_code = excluded.last_error_code, last_error = excluded.last_error,
             updated_at = clock_timestamp()
         """
-    ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))
+    ).bindparams(
+        bindparam("listener", type_=Text),
+        bindparam("part", type_=Integer),
+        bindparam("document", type_=Text),
+    )
 
 
 def bury(tables: Tables) -> TextClause:
@@ -114,20 +120,22 @@ def promote(tables: Tables) -> TextClause:
 
 
 def occupied(tables: Tables) -> TextClause:
-    """The keys of :listener that have a parked delivery; None among them for one without a key.
+    """The keys of :listener, partition :part, that have a parked delivery; None among them for
+    one without a key.
 
     Served by the primary key.
     """
     return text(
         f"""
         SELECT DISTINCT key FROM {quoted(tables.deliveries)}
-        WHERE listener = :listener AND state IN ('parked', 'behind')
+        WHERE listener = :listener AND partition = :part AND state IN ('parked', 'behind')
         """
     )
 
 
 def next_due(tables: Tables) -> TextClause:
-    """Seconds until the next delivery of :listener is due, negative if one is; None if none is.
+    """Seconds until the next delivery of :listener, partition :part, is due, negative if one is;
+    None if none is.
 
     One row, and whether there are any rows at all. Served by the index on what is due.
     """
@@ -135,7 +143,8 @@ def next_due(tables: Tables) -> TextClause:
         f"""
         SELECT CAST(extract(epoch FROM min(due_at) - clock_timestamp()) AS float8)
         FROM {quoted(tables.deliveries)}
-        WHERE listener = :listener AND state IN ('scheduled', 'parked') AND range IS NULL
+        WHERE listener = :listener AND partition = :part
+          AND state IN ('scheduled', 'parked') AND range IS NULL
           AND NOT position = ANY (:taken)
         """
     ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import BigInteger, Boolean, Double, Text
+from sqlalchemy.types import BigInteger, Boolean, Double, SmallInteger, Text
 
 from .names import quoted
 
@@ -21,29 +21,37 @@ if TYPE_CHECKING:
 _SPAN = "make_interval(secs => :duration)"
 
 
-def claim(tables: Tables) -> TextClause:
-    """Claim those of the listeners :names that are free or expired, for :owner.
+# A cursor that has come to a barrier waits there for the partitions to be changed.
+_AT_BARRIER = (
+    "coalesce(l.barrier_expires_at > clock_timestamp() AND l.last_processed_id >= l.barrier, false)"
+)
 
-    A row each: name, part (the partition), token, position, gaps (text), revision, retry_count,
-    retry_position, retry_in (seconds), crashes (holders that died in a row: an expired lease of
-    another owner is one), fingerprint.
+
+def claim(tables: Tables) -> TextClause:
+    """Claim those of (:names, :parts) that are free or expired, for :owner.
+
+    A row each: name, part (the partition), count (of partitions), token, position, gaps (text),
+    revision, retry_count, retry_position, retry_in (seconds), crashes (holders that died in a row:
+    an expired lease of another owner is one), fingerprint.
     Locks the rows it claims; one that somebody else works on right now is passed by. Primary key.
     """
     listeners = quoted(tables.listeners)
     return text(
         f"""
         WITH free AS MATERIALIZED (
-            SELECT name, partition, locked_by FROM {listeners}
-            WHERE name = ANY (:names) AND paused_at IS NULL
-              AND (locked_by IS NULL OR lease_expires_at <= clock_timestamp())
-            ORDER BY name FOR UPDATE SKIP LOCKED
+            SELECT l.name, l.partition, l.locked_by
+            FROM unnest(:names, :parts) AS wanted (name, part)
+            JOIN {listeners} AS l ON l.name = wanted.name AND l.partition = wanted.part
+            WHERE l.paused_at IS NULL AND NOT {_AT_BARRIER}
+              AND (l.locked_by IS NULL OR l.lease_expires_at <= clock_timestamp())
+            ORDER BY l.name, l.partition FOR UPDATE OF l SKIP LOCKED
         )
         UPDATE {listeners} AS l
         SET locked_by = :owner, lease_token = l.lease_token + 1,
             lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp(),
             crashes = l.crashes + CASE WHEN free.locked_by <> :owner THEN 1 ELSE 0 END
         FROM free WHERE l.name = free.name AND l.partition = free.partition
-        RETURNING l.name, l.partition AS part, l.lease_token AS token,
+        RETURNING l.name, l.partition AS part, l.partition_count AS count, l.lease_token AS token,
             l.last_processed_id AS position, CAST(l.gaps AS text) AS gaps, l.revision,
             l.retry_count, l.retry_position,
             CAST(extract(epoch FROM l.retry_after - clock_timestamp()) AS float8) AS retry_in,
@@ -51,6 +59,7 @@ def claim(tables: Tables) -> TextClause:
         """
     ).bindparams(
         bindparam("names", type_=ARRAY(Text)),
+        bindparam("parts", type_=ARRAY(SmallInteger)),
         bindparam("owner", type_=Text),
         bindparam("duration", type_=Double),
     )
@@ -95,12 +104,57 @@ def release(tables: Tables) -> TextClause:
     ).bindparams(bindparam("crashed", type_=Boolean))
 
 
-def standing(tables: Tables) -> TextClause:
-    """Seconds until the first lease of others among :names expires; None if there is none."""
+def survey(tables: Tables) -> TextClause:
+    """Who holds what: a row for each partition of each listener.
+
+    name, part, owner (None: free, or expired), expires_in (seconds, of a lease that has not
+    expired), paused, barrier (None: none), at_barrier, and consumers: the owners that have
+    announced themselves for this listener. Locks nothing. Reads two small tables; all of it, so
+    that every consumer comes to the same shares.
+    """
     return text(
         f"""
-        SELECT CAST(extract(epoch FROM min(lease_expires_at) - clock_timestamp()) AS float8)
-        FROM {quoted(tables.listeners)}
-        WHERE name = ANY (:names) AND locked_by IS NOT NULL AND paused_at IS NULL
+        SELECT l.name, l.partition AS part,
+            CASE WHEN l.lease_expires_at > clock_timestamp() THEN l.locked_by END AS owner,
+            CASE WHEN l.lease_expires_at > clock_timestamp() THEN
+                CAST(extract(epoch FROM l.lease_expires_at - clock_timestamp()) AS float8)
+            END AS expires_in,
+            l.paused_at IS NOT NULL AS paused,
+            CASE WHEN l.barrier_expires_at > clock_timestamp() THEN l.barrier END AS barrier,
+            {_AT_BARRIER} AS at_barrier,
+            ARRAY(SELECT c.owner FROM {quoted(tables.consumers)} AS c
+                  WHERE l.name = ANY (c.listeners) AND c.expires_at > clock_timestamp())
+                AS consumers
+        FROM {quoted(tables.listeners)} AS l ORDER BY l.name, l.partition
         """
-    ).bindparams(bindparam("names", type_=ARRAY(Text)))
+    )
+
+
+def announce(tables: Tables) -> TextClause:
+    """Say that :owner works for the listeners :names, until its lease would expire; and forget
+    those that said so and are gone."""
+    consumers = quoted(tables.consumers)
+    return text(
+        f"""
+        WITH gone AS (
+            DELETE FROM {consumers} WHERE owner IN (
+                SELECT owner FROM {consumers}
+                WHERE expires_at <= clock_timestamp() AND owner <> :owner
+                FOR UPDATE SKIP LOCKED)
+        )
+        INSERT INTO {consumers} (owner, listeners, expires_at)
+        VALUES (:owner, :names, clock_timestamp() + {_SPAN})
+        ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at
+        """
+    ).bindparams(
+        bindparam("owner", type_=Text),
+        bindparam("names", type_=ARRAY(Text)),
+        bindparam("duration", type_=Double),
+    )
+
+
+def withdraw(tables: Tables) -> TextClause:
+    """:owner begins nothing new: what it holds is for the others."""
+    return text(f"DELETE FROM {quoted(tables.consumers)} WHERE owner = :owner").bindparams(
+        bindparam("owner", type_=Text)
+    )

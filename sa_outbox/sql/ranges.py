@@ -38,9 +38,10 @@ _TYPES = (
 )
 _DUE = "listener = :name AND state IN ('scheduled', 'parked') AND range IS NULL"
 _LEASE = """
-    listener AS name, number AS part, lease_token AS token, last_processed_id AS position,
-    CAST(gaps AS text) AS gaps, revision, 0 AS retry_count, CAST(NULL AS bigint) AS retry_position,
-    CAST(NULL AS float8) AS retry_in, crashes, CAST(NULL AS text) AS fingerprint"""
+    listener AS name, number AS part, 0 AS partition, lease_token AS token,
+    last_processed_id AS position, CAST(gaps AS text) AS gaps, revision, 0 AS retry_count,
+    CAST(NULL AS bigint) AS retry_position, CAST(NULL AS float8) AS retry_in, crashes,
+    CAST(NULL AS text) AS fingerprint"""
 
 
 def state(tables: Tables) -> TextClause:

@@ -3,18 +3,19 @@
 Columns of each: id, event_id, event_type, key, tenant, payload and headers as text (one value that
 can't be decoded then fails alone, not its whole batch), run_at and created_at as seconds since
 1970 (no timestamp is beyond a float), priority, wait (seconds until run_at; None without one),
-and matches (whether the listener asked for this type).
+and matches (whether the listener asked for this type, and it is of its partition).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Text
 
 from .names import log_name, quoted
+from .partitions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
     from ..tables import Tables
+
+Part: TypeAlias = tuple[int, int]
+"""A partition of a listener, and how many it has."""
 
 _EVENT = """
     {o}.id, {o}.event_id, {o}.event_type, {o}.key, {o}.tenant, {payload}, {headers},
@@ -39,14 +43,21 @@ def columns(*, source: str = "o", only_matching: bool = False) -> str:
     return _EVENT.format(o=source, payload=f"{payload} AS payload", headers=f"{headers} AS headers")
 
 
-def matches(types: Sequence[str]) -> str:
-    if "*" in types:
-        return "true"
-    return "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
+def matches(types: Sequence[str], part: Part | None = None) -> str:
+    wanted = "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
+    chosen = "true" if "*" in types else wanted
+    if part is None:
+        return chosen
+    return f"({chosen} AND {partition_of('key', 'id', ':count')} = :part)"
 
 
-def bound(statement: str, types: Sequence[str]) -> TextClause:
+def bound(statement: str, types: Sequence[str], part: Part | None = None) -> TextClause:
     built = text(statement)
+    if part is not None:
+        number, count = part
+        built = built.bindparams(
+            bindparam("part", number, type_=BigInteger), bindparam("count", count, type_=BigInteger)
+        )
     if "*" in types:
         return built
     exact = [one for one in types if "*" not in one]
@@ -62,42 +73,44 @@ def _like(pattern: str) -> str:
     return escaped.replace("*", "%")
 
 
-def read_final(tables: Tables, types: Sequence[str]) -> TextClause:
+def read_final(tables: Tables, types: Sequence[str], part: Part | None = None) -> TextClause:
     """Up to :limit events of these *types* with :cursor < id <= :upper, oldest first.
 
     Only for an :upper that is final: ids that are missing from the answer are not looked at. The
-    types are chosen on the server. Takes no locks. Served by the partitions' primary keys.
+    types and the partition are chosen on the server. Takes no locks. Served by the primary keys.
     """
     return bound(
         f"""
         SELECT {columns()}, true AS matches FROM {log_name(tables)} AS o
-        WHERE o.id > :cursor AND o.id <= :upper AND {matches(types)}
+        WHERE o.id > :cursor AND o.id <= :upper AND {matches(types, part)}
         ORDER BY o.id LIMIT :limit
         """,
         types,
+        part,
     )
 
 
-def read_all(tables: Tables, types: Sequence[str]) -> TextClause:
+def read_all(tables: Tables, types: Sequence[str], part: Part | None = None) -> TextClause:
     """Up to :limit events of ANY type with :cursor < id <= :upper, oldest first.
 
     For ids that are not final yet: those missing from the answer are holes of the log, so events
-    of other types are in it too, without payload. Ask for the ceiling and the holders BEFORE:
-    asked after, a writer that ended in between looks finished while its row is not in this
-    snapshot. Takes no locks. Served by the partitions' primary keys.
+    of other types and partitions are in it too, without payload. Ask for the ceiling and the
+    holders BEFORE: asked after, a writer that ended in between looks finished while its row is not
+    in this snapshot. Takes no locks. Served by the partitions' primary keys.
     """
     return bound(
         f"""
         SELECT {columns(only_matching=True)}, o.matches FROM (
-            SELECT *, {matches(types)} AS matches FROM {log_name(tables)}
+            SELECT *, {matches(types, part)} AS matches FROM {log_name(tables)}
             WHERE id > :cursor AND id <= :upper ORDER BY id LIMIT :limit
         ) AS o ORDER BY o.id
         """,
         types,
+        part,
     )
 
 
-def read_with_gaps(tables: Tables, types: Sequence[str]) -> TextClause:
+def read_with_gaps(tables: Tables, types: Sequence[str], part: Part | None = None) -> TextClause:
     """The same, and with it the ids in the ranges :lows to :highs, all in one snapshot.
 
     One snapshot, so that an event in a gap is never passed by a later one of its key that became
@@ -108,7 +121,7 @@ def read_with_gaps(tables: Tables, types: Sequence[str]) -> TextClause:
     statement = bound(
         f"""
         SELECT {columns(only_matching=True)}, o.matches FROM (
-            SELECT *, {matches(types)} AS matches FROM (
+            SELECT *, {matches(types, part)} AS matches FROM (
                 (SELECT l.* FROM unnest(:lows, :highs) AS gap (lo, hi)
                  CROSS JOIN LATERAL (
                      SELECT * FROM {log_name(tables)}
@@ -122,6 +135,7 @@ def read_with_gaps(tables: Tables, types: Sequence[str]) -> TextClause:
         ) AS o ORDER BY o.id
         """,
         types,
+        part,
     )
     return statement.bindparams(
         bindparam("lows", type_=ARRAY(BigInteger)), bindparam("highs", type_=ARRAY(BigInteger))
@@ -129,7 +143,8 @@ def read_with_gaps(tables: Tables, types: Sequence[str]) -> TextClause:
 
 
 def read_due(tables: Tables) -> TextClause:
-    """Up to :limit deliveries of :listener that are due, with what follows behind each in its key.
+    """Up to :limit deliveries of :listener, partition :part, that are due, with what follows
+    behind each in its key.
 
     Columns of an event, then attempts, crashes, state. Those behind come after their head, in the
     order of their key, :limit for each head. Takes no locks: the listener's lease is the caller's.
@@ -140,7 +155,8 @@ def read_due(tables: Tables) -> TextClause:
         f"""
         WITH due AS MATERIALIZED (
             SELECT position, key, state, due_at FROM {deliveries}
-            WHERE listener = :listener AND state IN ('scheduled', 'parked') AND range IS NULL
+            WHERE listener = :listener AND partition = :part
+              AND state IN ('scheduled', 'parked') AND range IS NULL
               AND due_at <= clock_timestamp() AND NOT position = ANY (:taken)
             ORDER BY priority DESC, due_at LIMIT :limit
         ), chosen AS (

@@ -55,9 +55,9 @@ def empty(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(
             text(
-                "TRUNCATE outbox, outbox_idempotency_keys, outbox_listeners, outbox_deliveries,"
-                " outbox_dead_letters, outbox_crons, outbox_ranges, outbox_results, items, orders,"
-                " customers RESTART IDENTITY"
+                "TRUNCATE outbox, outbox_idempotency_keys, outbox_listeners, outbox_consumers,"
+                " outbox_deliveries, outbox_dead_letters, outbox_crons, outbox_ranges,"
+                " outbox_results, items, orders, customers RESTART IDENTITY"
             )
         )
 

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL
 
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
-from sa_outbox.sql import cursors, deliveries, horizon, leases, reading
+from sa_outbox.sql import cursors, deliveries, horizon, leases, partitions, reading
 from sa_outbox.tables import tables
 
 TABLES = tables(Names())
@@ -113,6 +113,28 @@ def test_a_read_touches_its_batch_and_not_the_log(connection: Connection, build:
     assert read(found) <= 1_100
 
 
+def test_a_read_of_a_partition_touches_as_many_times_its_batch(connection: Connection) -> None:
+    statement = reading.read_final(TABLES, ON, (3, 4))
+    found = plan(connection, statement, cursor=20_000, upper=ROWS, limit=100)
+
+    assert [each for each in scanned(found) if each != "outbox_rest"] == []
+    assert read(found) <= 1_000
+
+
+def test_what_partitions_are_apart_is_looked_up_and_not_the_log(connection: Connection) -> None:
+    found = plan(
+        connection,
+        partitions.visible(TABLES),
+        lows=[100, 30_000],
+        highs=[102, 30_500],
+        count=4,
+        limit=1_000,
+    )
+
+    assert [each for each in scanned(found) if each != "outbox_rest"] == []
+    assert read(found) <= 3_000
+
+
 def test_a_read_with_gaps_looks_each_of_them_up(connection: Connection) -> None:
     lows, highs = [100, 5_000, 30_000], [102, 5_000, 30_010]
     found = plan(
@@ -130,14 +152,14 @@ def test_a_read_with_gaps_looks_each_of_them_up(connection: Connection) -> None:
 
 
 def test_what_is_due_is_found_by_its_index(connection: Connection) -> None:
-    found = plan(connection, reading.read_due(TABLES), listener="l0", limit=10, taken=[])
+    found = plan(connection, reading.read_due(TABLES), listener="l0", part=0, limit=10, taken=[])
 
     assert [each for each in scanned(found) if each != "outbox_rest"] == []
     assert read(found) <= 2_000
 
 
 def test_the_next_due_time_is_found_by_its_index(connection: Connection) -> None:
-    found = plan(connection, deliveries.next_due(TABLES), listener="l0", taken=[])
+    found = plan(connection, deliveries.next_due(TABLES), listener="l0", part=0, taken=[])
 
     assert scanned(found) == []
 
@@ -147,6 +169,7 @@ def test_the_cursor_moves_by_its_primary_key(connection: Connection) -> None:
         connection,
         cursors.advance(TABLES),
         name="l7",
+        part=0,
         token=0,
         old=0,
         revision=0,
@@ -159,16 +182,9 @@ def test_the_cursor_moves_by_its_primary_key(connection: Connection) -> None:
 
 
 def test_leases_are_claimed_and_renewed_by_primary_key(connection: Connection) -> None:
-    names = ["l1", "l2", "l3"]
-    claim = plan(connection, leases.claim(TABLES), names=names, owner="me", duration=30.0)
-    renew = plan(
-        connection,
-        leases.renew(TABLES),
-        names=names,
-        parts=[0, 0, 0],
-        tokens=[0, 0, 0],
-        duration=30.0,
-    )
+    wanted = {"names": ["l1", "l2", "l3"], "parts": [0, 0, 0], "duration": 30.0}
+    claim = plan(connection, leases.claim(TABLES), **wanted, owner="me")
+    renew = plan(connection, leases.renew(TABLES), **wanted, tokens=[0, 0, 0])
 
     assert scanned(claim) == []
     assert scanned(renew) == []

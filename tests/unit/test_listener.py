@@ -247,6 +247,10 @@ class TestBadOptions:
             {"order": "random"},
             {"order": 1},
             {"order": ["key"]},
+            {"partitions": 0},
+            {"partitions": 257},
+            {"partitions": True},
+            {"partitions": "4"},
             {"concurrency": 0},
             {"concurrency": -1},
             {"concurrency": 1001},
@@ -287,6 +291,8 @@ class TestBadOptions:
             outbox.listener("billing", on="a", concurency=2)  # type: ignore[call-arg]  # a typo
 
     def test_one_after_the_other_can_not_be_side_by_side(self, outbox: Outbox) -> None:
+        with pytest.raises(ConfigError, match="order='total' and partitions=2"):
+            declared(outbox, order="total", partitions=2)
         with pytest.raises(ConfigError, match='order="total" and concurrency=2'):
             declared(outbox, order="total", concurrency=2)
 

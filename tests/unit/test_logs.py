@@ -98,9 +98,10 @@ class TestLines:
         assert len(set(texts)) == len(texts)
 
     def test_a_line_has_the_fields_of_its_observation(self, logger: Recording) -> None:
-        Log(logger)(LeaseClaimed("billing", 3, 12, after_crash=False))
+        Log(logger)(LeaseClaimed("billing", 3, 12, after_crash=False, partition=1))
 
         fields = {"listener": "billing", "token": 3, "position": 12, "after_crash": False}
+        fields["partition"] = 1
         assert logger.calls == [("info", "lease claimed", fields)]
 
     def test_a_failed_attempt_is_a_warning_with_class_and_code(self, logger: Recording) -> None:

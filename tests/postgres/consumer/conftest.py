@@ -284,6 +284,8 @@ class Consumers:
     async def _check_what_is_left(self, consumer: Consumer) -> None:
         held = "SELECT name FROM outbox_listeners WHERE locked_by = :owner"
         assert self._database.rows(held, owner=consumer.owner) == []
+        announced = "SELECT owner FROM outbox_consumers WHERE owner = :owner"
+        assert self._database.rows(announced, owner=consumer.owner) == []
         if not self._running:
             assert self._engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
             # A server process ends a moment after its client has said goodbye.

@@ -294,8 +294,9 @@ class TestScheduling:
             assert event.run_at is not None
             at.append((datetime.now(UTC) - event.run_at).total_seconds())
 
-        producer.add(1, run_at=datetime.now(UTC) + timedelta(milliseconds=300))
         async with consuming(outbox) as running:
+            await running.listening()
+            producer.add(1, run_at=datetime.now(UTC) + timedelta(seconds=1))
             await comes_true(lambda: len(database.deliveries("mailer")) == 1)
             await running.done("mailer")
 

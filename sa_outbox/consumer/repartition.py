@@ -1,0 +1,186 @@
+"""Changing into how many partitions a listener is divided, while its consumers run.
+
+Nothing is lost and nothing comes twice, whoever dies when: all is decided by one transaction that
+holds the rows of all partitions, finds none of them under a lease, and replaces them by others
+(``merging.py`` says what these begin with) with a higher token. What comes before it only helps it
+to come soon: a barrier, at which cursors give their leases back and which they do not read past. A
+barrier expires by itself, so an operation that was killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from sa_outbox.errors import ConfigError, NotRepartitioned
+from sa_outbox.listener import MAX_PARTITIONS
+from sa_outbox.settings import ConsumerSettings
+from sa_outbox.sql import notify, partitions
+
+from .connections import Connections, Query, swallow
+from .engines import engines
+from .gaps import Gaps
+from .merging import Merging, Stand
+from .statements import RELEASED
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from sa_outbox.outbox import Outbox
+
+    from .connections import Connection
+
+ASK_EVERY = 0.1
+MOST_ASKED = 5_000
+"""Events of which the log is asked in the transaction that decides."""
+MOST_RANGES = 500
+"""Ranges of gaps above which partitions that are behind are waited for: each save writes them."""
+AT_ONCE = 0
+"""A barrier that every cursor has come to."""
+CLOSING = 1.0
+
+
+async def repartition(
+    outbox: Outbox,
+    database: str | URL | Engine | AsyncEngine,
+    listener: str,
+    count: int,
+    *,
+    within: timedelta = timedelta(minutes=5),
+) -> int:
+    """Divide *listener* into *count* partitions; return into how many it was before.
+
+    Consumers may run, and may die. Each finishes what it has in hand, gives its leases back and
+    goes on under the new division; events of one key stay in order, none is lost, and none that
+    was settled comes again. Partitions that are far behind the others catch up first. Raises
+    :class:`NotRepartitioned` when a handler, or a partition that is behind, takes longer than
+    *within*; then all goes on as before.
+    """
+    if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
+        raise ConfigError(f"a listener has from 1 to {MAX_PARTITIONS} partitions, not {count!r}")
+    if listener in outbox.listeners and outbox.listeners[listener].order != "key" and count != 1:
+        order = outbox.listeners[listener].order
+        raise ConfigError(f"listener {listener!r} has order={order!r}, and so one partition")
+    settings = ConsumerSettings()
+    made = engines(database, None, ())
+    connections = Connections(
+        made.connect,
+        most=1,
+        timeout=settings.statement_timeout.total_seconds(),
+        connecting=settings.probe_timeout.total_seconds(),
+    )
+    try:
+        return await _Repartition(outbox, connections, listener, count).run(within)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connections.close(CLOSING)
+        await swallow(made.dispose(), CLOSING)
+
+
+class _Repartition:
+    def __init__(self, outbox: Outbox, connections: Connections, name: str, count: int) -> None:
+        tables = outbox.tables
+        self._connections = connections
+        self._name = name
+        self._count = count
+        self._stands = Query(partitions.stands(tables, lock=True))
+        self._visible = Query(partitions.visible(tables))
+        self._set_barrier = Query(partitions.set_barrier(tables))
+        self._lift_barrier = Query(partitions.lift_barrier(tables))
+        self._remove = Query(partitions.remove_partitions(tables))
+        self._reset = Query(partitions.reset_partitions(tables))
+        self._add = Query(partitions.add_partitions(tables))
+        self._move = Query(partitions.move_deliveries(tables))
+        self._tell = Query(notify.notify(outbox.settings.names.notify_channel, RELEASED))
+        self._barrier = -1
+        self._set_at = 0.0
+        self._waits_for = ""
+
+    async def run(self, within: timedelta) -> int:
+        before = None
+        try:
+            with anyio.move_on_after(within.total_seconds()):
+                while (before := await self._attempt()) is None:
+                    await self._connections.rows(self._tell)
+                    await anyio.sleep(ASK_EVERY)
+        finally:
+            await swallow(self._end(lift=before is None), CLOSING)
+        if before is None:
+            raise NotRepartitioned(
+                f"listener {self._name!r} was not divided into {self._count} partitions within "
+                f"{within}: {self._waits_for}"
+            )
+        return before
+
+    async def _attempt(self) -> int | None:
+        """The number of partitions before; None: not yet."""
+        async with self._connections.connection() as connection, connection.transaction():
+            rows = await connection.rows(self._stands, name=self._name)
+            if not rows:
+                raise ConfigError(f"the database knows no listener {self._name!r}")
+            before: int = rows[0]["count"]
+            if before == self._count:
+                await connection.rows(self._lift_barrier, name=self._name)
+                return before
+            gaps = await self._gaps(connection, rows)
+            top: int = max(row["position"] for row in rows)
+            held = [row["part"] for row in rows if row["held"]]
+            if gaps is not None and not held:
+                await self._replace(connection, rows, top, gaps)
+                return before
+            if gaps is None:
+                self._waits_for = "its partitions are far apart; does a consumer run?"
+                await self._hold_up(connection, top)
+            else:
+                self._waits_for = f"partitions {held} are held; does a handler take so long?"
+                await self._hold_up(connection, AT_ONCE)
+            return None
+
+    async def _gaps(self, connection: Connection, rows: list[Any]) -> Gaps | None:
+        """What new partitions would have open now; None: too much."""
+        merging = Merging([Stand(row["position"], Gaps.parse(row["gaps"])) for row in rows])
+        visible = []
+        if merging.doubtful:
+            visible = await connection.rows(
+                self._visible,
+                lows=merging.doubtful.lows,
+                highs=merging.doubtful.highs,
+                count=len(rows),
+                limit=MOST_ASKED + 1,
+            )
+        gaps = merging.gaps((row["id"], row["part"]) for row in visible)
+        apart = len({row["position"] for row in rows}) > 1
+        is_too_much = len(visible) > MOST_ASKED or (apart and len(gaps) > MOST_RANGES)
+        return None if is_too_much else gaps
+
+    async def _hold_up(self, connection: Connection, barrier: int) -> None:
+        now = monotonic()
+        if barrier != self._barrier or now - self._set_at > partitions.BARRIER_SECONDS / 3:
+            await connection.rows(self._set_barrier, name=self._name, barrier=barrier)
+            self._barrier, self._set_at = barrier, now
+
+    async def _replace(
+        self, connection: Connection, rows: list[Any], position: int, gaps: Gaps
+    ) -> None:
+        name, count = self._name, self._count
+        await connection.rows(self._remove, name=name, count=count)
+        await connection.rows(
+            self._reset,
+            name=name,
+            count=count,
+            position=position,
+            gaps=gaps.dump(),
+            token=1 + max(row["token"] for row in rows),
+            crashes=max(row["crashes"] for row in rows),
+        )
+        await connection.rows(self._add, name=name, first=len(rows))
+        await connection.rows(self._move, name=name, count=count)
+
+    async def _end(self, *, lift: bool) -> None:
+        if lift:
+            await self._connections.rows(self._lift_barrier, name=self._name)
+        await self._connections.rows(self._tell)
