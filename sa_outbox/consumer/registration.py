@@ -11,9 +11,10 @@ from sa_outbox.observe import ListenerOrphaned, ListenerRegistered
 from .gaps import Gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sa_outbox.listener import Listener
+    from sa_outbox.outbox import Outbox
 
     from .shared import Shared
 
@@ -80,3 +81,16 @@ async def _holes(shared: Shared, ceiling: int) -> Gaps:
         return Gaps()
     rows = await connections.rows(statements.holes, ceiling=ceiling)
     return Gaps((row["lo"], row["hi"]) for row in rows)
+
+
+def chosen(outbox: Outbox, names: Sequence[str] | None) -> list[Listener]:
+    """The listeners of these names; all without names."""
+    if not len(outbox.listeners):
+        raise ConfigError("this outbox has no listener: declare one with @outbox.listener(...)")
+    if names is None:
+        return list(outbox.listeners)
+    for name in names:
+        if name not in outbox.listeners:
+            known = ", ".join(each.name for each in outbox.listeners)
+            raise ConfigError(f"there is no listener {name!r}; there are: {known}")
+    return [each for each in outbox.listeners if each.name in names]

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,13 +25,14 @@ from .horizon import Horizon
 from .leasing import Leasing
 from .looking import Looker
 from .queue import Queue
-from .registration import register
+from .registration import chosen, register
 from .services import Services
 from .session import AsyncHandlerSession, HandlerSession
 from .shared import Shared
 from .statements import Statements
 from .tenure import Tenures
 from .ticking import Ticking
+from .verifying import Verifying
 from .wakeup import Wakeup
 from .watchdog import Watchdog
 
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from sa_outbox.listener import Listener
     from sa_outbox.observe import Observer
     from sa_outbox.outbox import Outbox
 
@@ -83,7 +84,7 @@ class Consumer:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.reason = ""
         """Why it stopped."""
-        self._listeners = _chosen(outbox, listeners)
+        self._listeners = chosen(outbox, listeners)
         self._database = database
         self._sync_engine = sync_engine
         self._listen_connect = None if listen_url is None else connect_to(listen_url)
@@ -156,7 +157,7 @@ class Consumer:
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
         async with self._sharing(made) as shared:
             services = self._services = self._serve(made, shared)
-            await services.verify()
+            await services.verifying.verify()
             await register(shared, self._listeners, [each.name for each in self.outbox.listeners])
             names = tuple(each.name for each in self._listeners)
             self.observers.tell(ConsumerStarted(self.owner, names))
@@ -239,8 +240,8 @@ class Consumer:
         queues = [each for each in self._listeners if each.order == "none"]
         ordered = [each for each in self._listeners if each.order != "none"]
         leasing = Leasing(shared, ordered, self.owner, shares=not self._only_drains)
-        looker = Looker(shared, self._listeners)
-        services = Services(shared, leasing, looker, made.asynchronous, settings.names)
+        verifying = Verifying(shared, made.asynchronous, settings.names)
+        services = Services(shared, leasing, Looker(shared, self._listeners), verifying)
         services.queues = [Queue(shared, each, self.owner) for each in queues]
 
         def cursor(lease: Lease) -> Cursor:
@@ -256,9 +257,7 @@ class Consumer:
                 shared.statements,
                 self.settings,
                 self.observers,
-                ping=lambda message: shared.connections.rows(
-                    shared.statements.ping, message=message
-                ),
+                ping=partial(shared.connections.rows, shared.statements.ping),
                 notified=lambda: services.ring("notify"),
                 released=services.released,
                 reconnected=services.reconnected,
@@ -276,18 +275,6 @@ class Consumer:
     def _progress(self) -> None:
         self._progressed.set()
         self._progressed = anyio.Event()
-
-
-def _chosen(outbox: Outbox, names: Sequence[str] | None) -> list[Listener]:
-    if not len(outbox.listeners):
-        raise ConfigError("this outbox has no listener: declare one with @outbox.listener(...)")
-    if names is None:
-        return list(outbox.listeners)
-    for name in names:
-        if name not in outbox.listeners:
-            known = ", ".join(each.name for each in outbox.listeners)
-            raise ConfigError(f"there is no listener {name!r}; there are: {known}")
-    return [each for each in outbox.listeners if each.name in names]
 
 
 @contextmanager

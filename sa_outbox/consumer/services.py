@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from sa_outbox import schema
 from sa_outbox.observe import DatabaseAway, DatabaseBack, Woken
 
 from .connections import is_database_error
@@ -16,9 +15,6 @@ from .gate import Bell
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from sa_outbox.settings import Names
 
     from .leasing import Leasing
     from .looking import Looker
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from .shared import Shared
     from .tenure import Tenures
     from .ticking import Ticking
+    from .verifying import Verifying
     from .wakeup import Wakeup
 
 SOONEST, LATEST = 0.002, 0.25
@@ -48,8 +45,7 @@ class Services:
         shared: Shared,
         leasing: Leasing,
         looker: Looker,
-        engine: AsyncEngine,
-        names: Names,
+        verifying: Verifying,
     ) -> None:
         self.shared = shared
         self.leasing = leasing
@@ -58,11 +54,9 @@ class Services:
         self.wakeup: Wakeup | None = None
         self.ticking: Ticking | None = None
         self._looker = looker
-        self._engine = engine
-        self._names = names
+        self.verifying = verifying
         self._look_bell = Bell()
         self._woken_by: By = "start"
-        self._verify_bell = Bell()
 
     def ring(self, by: By) -> None:
         """Look again, soon."""
@@ -76,7 +70,7 @@ class Services:
 
     def reconnected(self) -> None:
         """The LISTEN connection is new: what was missed is looked for, and what the server is."""
-        self._verify_bell.ring()
+        self.verifying.bell.ring()
         self.leasing.bell.ring()
         self.ring("reconnect")
 
@@ -109,18 +103,13 @@ class Services:
         await self._claim(tasks)
         tasks.start_soon(self._look_again_and_again)
         tasks.start_soon(self._keep_leases, tasks)
-        tasks.start_soon(self._verify_from_time_to_time)
+        tasks.start_soon(self.verifying.run)
         for queue in self.queues:
             tasks.start_soon(queue.run, tasks)
         if self.wakeup is not None:
             tasks.start_soon(self.wakeup.run)
         if self.ticking is not None:
             await tasks.start(self.ticking.run)
-
-    async def verify(self) -> None:
-        """Raise ``SchemaError`` unless everything holds that the reading stands on."""
-        async with self._engine.connect() as connection:
-            await connection.run_sync(schema.verify_consuming, self._names)
 
     async def ceiling(self) -> int:
         """The highest id that is visible now."""
@@ -173,7 +162,7 @@ class Services:
             if away:
                 away, backoff = False, FIRST_PAUSE
                 self.shared.tell(DatabaseBack("horizon"))
-                self._verify_bell.ring()
+                self.verifying.bell.ring()
             self.shared.tell(Woken(by))
             pause = SOONEST if rung or look.final >= look.ceiling else min(2 * pause, LATEST)
             for cursor in tuple(self.tenures.cursors.values()):
@@ -292,18 +281,3 @@ class Services:
                 self.tenures.drop(lease)
         for queue in self.queues:
             queue.drop_expired()
-
-    # The assumptions
-
-    async def _verify_from_time_to_time(self) -> None:
-        interval = self.shared.settings.verify_interval.total_seconds()
-        limit = self.shared.settings.probe_timeout.total_seconds()
-        while True:
-            await self._verify_bell.wait(interval)
-            try:
-                # Shielded: cancelled on the way, the engine's pool would log an error for it.
-                with anyio.move_on_after(limit, shield=True):
-                    await self.verify()
-            except Exception as error:
-                if not is_database_error(error):
-                    raise

@@ -49,7 +49,7 @@ class Wakeup:
         settings: ConsumerSettings,
         observers: Observers,
         *,
-        ping: Callable[[str], Awaitable[object]],
+        ping: Callable[..., Awaitable[object]],
         notified: Callable[[], None],
         released: Callable[[], None],
         reconnected: Callable[[], None],
@@ -114,7 +114,7 @@ class Wakeup:
         mode LISTEN succeeds, and even says that it listens, and nothing is ever heard."""
         self._pinged = f"{PING}{secrets.token_hex(8)}"
         with anyio.fail_after(self._probe_timeout):
-            await self._ping(self._pinged)
+            await self._ping(message=self._pinged)
         if not await self._answered.wait(self._probe_timeout):
             raise NotListening
 

@@ -21,6 +21,7 @@ LONGEST_FUNCTION = 60
 LONG_MODULES = {
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
     "sa_outbox/consumer/cursor.py": "one loop, and what its hands and the services ask of it",
+    "sa_outbox/observe.py": "every observation: few statements, much to say",
     "sa_outbox/tables.py": "every table, one function each",
     "sa_outbox/migrations/v0001.py": "frozen DDL of every table, one function per table; a release"
     " never edits it, so it has one reason to exist and none to change",
