@@ -179,7 +179,7 @@ class Queue:
         taker, size = self._taker, self._pace.size
         taken: Taken | Again | None = None
         if state["free_in"] is not None and state["free_in"] <= 0:
-            taken = await taker.abandoned()
+            taken = await taker.abandoned([part for _, part in self.held])
             if taken is not None:
                 return taken
         is_due = state["due_in"] is not None and state["due_in"] <= 0

@@ -107,14 +107,14 @@ class Taker:
         )
         return row
 
-    async def abandoned(self) -> Taken | None:
-        """A range that another process has left."""
-        return self._leased(
-            await self._shared.connections.rows(
-                self._shared.statements.ranges.claim, **self._claim, limit=1
-            ),
-            began=monotonic(),
+    async def abandoned(self, held: list[int]) -> Taken | None:
+        """A range that another process has left, none of those *held* here: one of them whose
+        lease is over would be worked on twice, until the first stint has noticed."""
+        began = monotonic()
+        rows = await self._shared.connections.rows(
+            self._shared.statements.ranges.claim, **self._claim, held=held, limit=1
         )
+        return self._leased(rows, began=began)
 
     async def due(self, size: int, *, least: int, by_age: bool = False) -> Taken | None:
         """Deliveries that are due: retries, scheduled events, those of low priority."""
@@ -146,7 +146,8 @@ class Taker:
                 return self._took(look, choice, await self._take(connections, choice))
         async with connections.connection() as connection, connection.transaction():
             lock = self._shared.statements.ranges.lock
-            (row,) = await connection.rows(lock, name=self._listener.name)
+            name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
+            (row,) = await connection.rows(lock, name=name, patience=patience)
             if row["paused"]:
                 return None
             choice = await self._choose(connection, row, size)
@@ -207,8 +208,7 @@ class Taker:
         if rows or monotonic() < self._fair_at:
             return rows
         first, began = min(old.holes.lows, default=old.read_to + 1), monotonic()
-        most = self._listener.batch_size
-        rows = await asked.rows(self._fairly, **bounds, first=first, window=FAIR_WINDOW, limit=most)
+        rows = await asked.rows(self._fairly, **bounds, first=first, window=FAIR_WINDOW, limit=size)
         now = monotonic()
         self._fair_at = now + (now - began) / FAIR_SHARE
         return rows if len({row["tenant"] for row in rows}) > 1 else []

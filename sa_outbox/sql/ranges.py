@@ -101,7 +101,8 @@ def busy(tables: Tables) -> TextClause:
 
 
 def claim(tables: Tables) -> TextClause:
-    """Claim up to :limit ranges of the queue :name that are free or expired, for :owner.
+    """Claim up to :limit ranges of the queue :name that are free or expired, for :owner. None of
+    those in :held.
 
     Columns of a lease. Locks the rows it claims and passes by those that others work on.
     """
@@ -112,6 +113,7 @@ def claim(tables: Tables) -> TextClause:
             SELECT listener AS of, number AS which, locked_by AS earlier FROM {ranges}
             WHERE listener = :name
               AND (locked_by IS NULL OR lease_expires_at <= clock_timestamp())
+              AND NOT number = ANY (:held)
             ORDER BY number LIMIT :limit FOR UPDATE SKIP LOCKED
         )
         UPDATE {ranges} SET
@@ -126,19 +128,22 @@ def claim(tables: Tables) -> TextClause:
         bindparam("owner", type_=Text),
         bindparam("duration", type_=Double),
         bindparam("limit", type_=Integer),
+        bindparam("held", type_=ARRAY(BigInteger)),
     )
 
 
 def lock(tables: Tables) -> TextClause:
     """Position, gaps (text), revision and paused of the queue :name. Locks its row: until the
-    transaction ends, nobody else takes events."""
+    transaction ends, nobody else takes events. If this process sleeps in the middle, the server
+    ends the transaction after :patience (``30s``): the others would wait for ever."""
     return text(
         f"""
         SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, revision,
-               paused_at IS NOT NULL AS paused
+               paused_at IS NOT NULL AS paused,
+               set_config('idle_in_transaction_session_timeout', :patience, true)
         FROM {quoted(tables.listeners)} WHERE name = :name AND partition = 0 FOR UPDATE
         """
-    ).bindparams(bindparam("name", type_=Text))
+    ).bindparams(bindparam("name", type_=Text), bindparam("patience", type_=Text))
 
 
 def read_urgent(tables: Tables, types: Sequence[str]) -> TextClause:

@@ -16,12 +16,13 @@ from sqlalchemy import make_url
 from sa_outbox import schema
 from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.settings import Names
-from tests.crash import scene, seen
+from tests.crash import queue_scene, scene, seen
 from tests.crash.fleet import fleet
 from tests.support import eventually
 from tests.support.proxy import Proxy
 
 APP = "tests.crash.effects_app:outbox"
+QUEUES = "tests.crash.queue_app:outbox"
 LISTENERS = ("by_key", "in_total", "in_batches")
 
 
@@ -86,6 +87,34 @@ def test_a_server_that_restarts_under_load_costs_no_event_and_doubles_no_effect(
 
         assert all(member.is_alive for member in members.members)
     scene.assert_each_effect_once(dsn, *LISTENERS)
+    assert scene.dead_letters(dsn) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_a_server_that_restarts_under_load_costs_no_event_of_a_queue_and_doubles_no_effect(
+    restarting: Restarting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEUE_NOTES", str(tmp_path))
+    dsn, count = restarting.dsn, "SELECT count(*) FROM seen"
+    with fleet(QUEUES, dsn, lease_duration=3) as members:
+        both = members.start(), members.start()
+        eventually(lambda: all(each.said("listening") for each in both), within=40)
+        with scene.writing(dsn):
+            for _ in range(3):
+                before = scene.one(dsn, count)
+                assert isinstance(before, int)
+                eventually(
+                    lambda: scene.one(dsn, count) >= before + 50,  # type: ignore[operator]  # noqa: B023 - a count; called at once
+                    within=40,
+                )
+                restarting.crash()
+        eventually(lambda: queue_scene.is_settled(dsn), within=60)
+
+        assert all(member.is_alive for member in members.members)
+    queue_scene.assert_effects_exactly_once(dsn, "one_by_one", "in_batches")
+    handled = queue_scene.read_notes(tmp_path, "plain")
+    assert handled.keys() == {each.position for each in seen.read_log(dsn)}
     assert scene.dead_letters(dsn) == []
 
 
