@@ -36,6 +36,9 @@ FAIR_SHARE = 0.1
 """Part of the time that may go into looking for tenants whose events are far behind others'."""
 FAIR_WINDOW = 200_000
 """Ids at which such a read looks."""
+MOST_GAPS = 1000
+"""Ranges of events that others were taken ahead of: each take writes them. Above that the front of
+the log goes first, which closes them."""
 CROWDED = 1.0
 """Seconds for which events are taken under the lock, after two processes wanted the same."""
 PASSED_OVER = 10_000
@@ -185,7 +188,7 @@ class Taker:
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Choice:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
-        if self._is_behind:
+        if self._is_behind and len(old.holes) < MOST_GAPS:
             urgent = bool(row.get("urgent", True))
             rows = await self._out_of_turn(asked, old, size, urgent=urgent)
             if rows:
@@ -201,7 +204,9 @@ class Taker:
         self, asked: Asked, old: Progress, size: int, *, urgent: bool
     ) -> Sequence[Any]:
         """Urgent events; or, now and then, the first ones of every tenant."""
-        bounds = {"cursor": old.read_to, "lows": old.holes.lows, "highs": old.holes.highs}
+        ranges = zip(old.holes.lows, old.holes.highs, strict=True)
+        untaken = ",".join(f"[{low},{high}]" for low, high in ranges)
+        bounds = {"cursor": old.read_to, "untaken": f"{{{untaken}}}"}
         rows: list[Any] = []
         if urgent:
             rows = await asked.rows(self._urgent, **bounds, limit=size)

@@ -59,15 +59,18 @@ def state(tables: Tables) -> TextClause:
             paused_at IS NOT NULL AS paused,
             EXISTS (SELECT FROM {log_name(tables)} AS o WHERE o.priority > 0
                 AND o.id >= coalesce(CAST(gaps -> 0 ->> 0 AS bigint), last_processed_id + 1)
-                AND (o.id > last_processed_id OR EXISTS (
-                    SELECT FROM jsonb_array_elements(gaps) AS gap WHERE o.id
-                    BETWEEN CAST(gap ->> 0 AS bigint) AND CAST(gap ->> 1 AS bigint)))) AS urgent,
+                AND (o.id > last_processed_id OR untaken.ids @> o.id)) AS urgent,
             (SELECT {seconds.format("min(due_at)")} FROM {deliveries} WHERE {_DUE}) AS due_in,
             (SELECT min(CASE WHEN locked_by IS NULL THEN 0
                         ELSE {seconds.format("lease_expires_at")} END)
              FROM {quoted(tables.ranges)}
              WHERE listener = :name AND NOT number = ANY (:held)) AS free_in
-        FROM {quoted(tables.listeners)} WHERE name = :name AND partition = 0
+        FROM {quoted(tables.listeners)} CROSS JOIN LATERAL (
+            SELECT range_agg(int8range(
+                CAST(gap ->> 0 AS bigint), CAST(gap ->> 1 AS bigint), '[]')) AS ids
+            FROM jsonb_array_elements(gaps) AS gap
+        ) AS untaken
+        WHERE name = :name AND partition = 0
         """
     ).bindparams(bindparam("name", type_=Text), bindparam("held", type_=ARRAY(BigInteger)))
 
@@ -148,20 +151,18 @@ def lock(tables: Tables) -> TextClause:
 
 def read_urgent(tables: Tables, types: Sequence[str]) -> TextClause:
     """Up to :limit events of these types with a priority above 0 that were not taken yet: those
-    above :cursor, and in the ranges :lows to :highs. Most urgent first. Only urgent events are in
+    above :cursor, and in :untaken (a multirange). Most urgent first. Only urgent events are in
     the index that serves it."""
     statement = bound(
         f"""
         SELECT {columns()}, true AS matches FROM {log_name(tables)} AS o
-        WHERE o.priority > 0 AND {matches(types)} AND (o.id > :cursor OR EXISTS (
-            SELECT FROM unnest(:lows, :highs) AS gap (lo, hi) WHERE o.id BETWEEN gap.lo AND gap.hi))
+        WHERE o.priority > 0 AND {matches(types)}
+          AND (o.id > :cursor OR CAST(:untaken AS int8multirange) @> o.id)
         ORDER BY o.priority DESC, o.id LIMIT :limit
         """,
         types,
     )
-    return statement.bindparams(
-        bindparam("lows", type_=ARRAY(BigInteger)), bindparam("highs", type_=ARRAY(BigInteger))
-    )
+    return statement.bindparams(bindparam("untaken", type_=Text))
 
 
 def read_fairly(tables: Tables, types: Sequence[str]) -> TextClause:
@@ -174,9 +175,7 @@ def read_fairly(tables: Tables, types: Sequence[str]) -> TextClause:
             FROM {log_name(tables)}
             WHERE id >= :first AND id < :first + :window AND {matches(types)}
               AND priority >= 0 AND (run_at IS NULL OR run_at <= clock_timestamp())
-              AND (id > :cursor OR EXISTS (
-                SELECT FROM unnest(:lows, :highs) AS gap (lo, hi)
-                WHERE id BETWEEN gap.lo AND gap.hi))
+              AND (id > :cursor OR CAST(:untaken AS int8multirange) @> id)
         ) AS o ORDER BY o.turn, o.id LIMIT :limit
         """,
         types,
@@ -184,8 +183,7 @@ def read_fairly(tables: Tables, types: Sequence[str]) -> TextClause:
     return statement.bindparams(
         bindparam("first", type_=BigInteger),
         bindparam("window", type_=BigInteger),
-        bindparam("lows", type_=ARRAY(BigInteger)),
-        bindparam("highs", type_=ARRAY(BigInteger)),
+        bindparam("untaken", type_=Text),
     )
 
 
