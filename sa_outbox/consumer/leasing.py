@@ -47,6 +47,7 @@ class Leasing:
         """Free, and since when we know it."""
         self._kept_until: dict[Key, float] = {}
         self._next_expiry: float | None = None
+        self._barriers: dict[Key, int | None] = {}
         self._told_of: set[tuple[str, int]] = set()
 
     @property
@@ -90,6 +91,7 @@ class Leasing:
         for row in rows:
             lease = Lease(row, duration=self._duration, began=began)
             lease.count = row["count"]
+            lease.barrier = self._barriers.get(lease.key)
             self.held[lease.key] = lease
             if self.unclaimed.pop(lease.key, began) <= began - OVERDUE:
                 # Whose it should have been may come yet; not back and forth all the time.
@@ -106,11 +108,12 @@ class Leasing:
     async def _survey(self) -> Shares:
         began = monotonic()
         rows = await self._shared.connections.rows(self._shared.statements.survey)
-        units, unclaimed = [], {}
-        expiries = []
+        units, unclaimed, expiries = [], {}, []
+        self._barriers = {}
         for row in rows:
             key = row["name"], row["part"]
             lease = self.held.get(key)
+            self._barriers[key] = row["barrier"]
             if lease is not None:
                 lease.barrier = row["barrier"]
             if row["paused"]:

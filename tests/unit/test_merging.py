@@ -158,21 +158,21 @@ def test_nothing_is_lost_and_nothing_comes_twice(seed: int) -> None:
 class Union(Merging):
     """All that is open for somebody: what another partition has settled comes again."""
 
-    def gaps(self, visible: object) -> Gaps:  # type: ignore[override]
+    def gaps(self, visible: object) -> Gaps:
         return Gaps((*self._common, *self.doubtful))
 
 
 class Intersection(Merging):
     """Only what is open for all: what one partition has not settled is lost."""
 
-    def gaps(self, visible: object) -> Gaps:  # type: ignore[override]
+    def gaps(self, visible: object) -> Gaps:
         return self._common
 
 
 class WithoutHoles(Merging):
     """Only what can be seen: an event whose transaction is open is lost."""
 
-    def gaps(self, visible: object) -> Gaps:  # type: ignore[override]
+    def gaps(self, visible: object) -> Gaps:
         found = Gaps()
         for position, partition in visible:  # type: ignore[attr-defined]
             if position in self._open[partition]:
@@ -187,7 +187,7 @@ class FromTheLowest(Merging):
         super().__init__(stands)
         self.position = min(each.position for each in stands)
 
-    def gaps(self, visible: object) -> Gaps:  # type: ignore[override]
+    def gaps(self, visible: object) -> Gaps:
         return super().gaps(visible).up_to(self.position)  # type: ignore[arg-type]
 
 
