@@ -86,6 +86,7 @@ SLEEPS = {
     "tests/support/__init__.py": "eventually(): looks again until it is true",
     "tests/postgres/test_notifier.py": "the same, in finer steps; and the pace of a burst",
     "tests/crash/effects_app.py": "how long a handler takes is the scenario",
+    "tests/crash/queue_app.py": "the same",
     "tests/postgres/consumer/test_giving_way.py": "a handler that computes is the scenario",
     "tests/support/writers.py": "how long writers pause in their transactions is the scenario",
 }

@@ -25,7 +25,7 @@ _notes = os.open(
     Path(os.environ["QUEUE_NOTES"]) / str(os.getpid()),
     os.O_WRONLY | os.O_APPEND | os.O_CREAT,
 )
-_failed: set[tuple[str, int]] = set()
+_failed: set[tuple[str, int | None]] = set()
 
 
 def note(listener: str, event: Event[Any], what: str) -> None:

@@ -1,9 +1,10 @@
-"""What the tests of queues share: many events at once, notes of the handlers, what is not settled."""
+"""What the tests of queues share: many events, the notes of the handlers, what is not settled."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,7 +102,7 @@ def overlaps(notes: dict[int, list[Note]]) -> dict[int, list[Note]]:
     found = {}
     for position, each in notes.items():
         runs = sorted(each, key=lambda note: note.began)
-        for one, other in zip(runs, runs[1:], strict=False):
+        for one, other in pairwise(runs):
             if one.ended is None or other.began < one.ended:
                 found[position] = runs
     return found

@@ -5,6 +5,8 @@ Chosen by the name that the consumer is started with, as ``tests.crash.wrong_tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.types import BigInteger
 
@@ -17,7 +19,7 @@ from tests.crash.queue_app import with_session
 _right_take = ranges.take
 
 
-def _forget_holes(_self: Progress, _ids: object, _upper: int) -> None:
+def _forget_holes(self: Progress, ids: Sequence[int], upper: int) -> None:
     """Wrong: an id that was drawn and is not committed yet is taken for one that never comes."""
 
 

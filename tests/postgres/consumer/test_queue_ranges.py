@@ -1,0 +1,46 @@
+"""Ranges of a queue whose leases are over, though their holder does not know it yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from sa_outbox import Event, Outbox
+from tests.support import comes_true
+
+from .conftest import Consuming, Database, Producer
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_process_does_not_claim_a_range_that_it_is_working_on(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    began: list[int] = []
+    go_on = anyio.Event()
+
+    @outbox.listener("mailer", on="order.*", order="none", concurrency=4)
+    async def mail(event: Event[Any]) -> None:
+        began.append(event.payload["n"])
+        if event.payload["n"] == 1:
+            await go_on.wait()
+
+    producer.add(1)
+    async with consuming(outbox) as running:
+        await comes_true(lambda: began == [1])
+        # As after a sleep; and another process has given a range back.
+        database.rows("UPDATE outbox_ranges SET lease_expires_at = clock_timestamp()")
+        database.rows(
+            "INSERT INTO outbox_ranges (listener, last_processed_id, gaps)"
+            " VALUES ('mailer', 1000, '[[1000,1000]]')"
+        )
+        producer.add(2)
+        await comes_true(lambda: 2 in began)
+        [held] = database.rows("SELECT lease_token FROM outbox_ranges")
+        go_on.set()
+        await running.done("mailer", 2)
+
+    assert (began, held.lease_token) == ([1, 2], 1)
+    assert database.rows("SELECT FROM outbox_ranges") == []
