@@ -221,6 +221,7 @@ class Consumer:
             observers=self.observers,
             threads=anyio.CapacityLimiter(self.settings.threads),
             redact=outbox.settings.redact,
+            lifetime=outbox.settings.key_lifetime_of,
             async_sessions=async_sessions,
             sync_sessions=sync_sessions,
             stop=self.stop,
@@ -262,6 +263,7 @@ class Consumer:
                 ),
                 notified=lambda: services.ring("notify"),
                 released=services.released,
+                cancelled=services.look_for_requests,
                 reconnected=services.reconnected,
                 lost=services.lost_notifications,
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     import anyio
 
@@ -31,6 +32,8 @@ class Shared:
     observers: Observers
     threads: anyio.CapacityLimiter
     redact: Callable[[str], str] | None
+    lifetime: Callable[[str], timedelta]
+    """How long a result of an event of this type is kept."""
     async_sessions: Callable[[], Any]
     """Makes an ``AsyncHandlerSession``."""
     sync_sessions: Callable[[], Any] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from sa_outbox.sql import (
+    cancelling,
     crons,
     cursors,
     deliveries,
@@ -31,6 +32,7 @@ class Settling(Protocol):
     bury: Query
     park: Query
     settle: Query
+    leave_results: Query
     promote: Query | None
     remember_error: Query
     hold: Query | None
@@ -71,6 +73,7 @@ class Statements:
         self.park = Query(deliveries.park(tables))
         self.bury = Query(deliveries.bury(tables))
         self.settle = Query(deliveries.settle(tables))
+        self.leave_results = Query(deliveries.leave_results(tables))
         self.promote: Query | None = Query(deliveries.promote(tables))
         self.occupied = Query(deliveries.occupied(tables))
         self.next_due = Query(deliveries.next_due(tables))
@@ -91,6 +94,7 @@ class RangeStatements:
 
     def __init__(self, tables: Tables, shared: Statements) -> None:
         self.bury, self.park, self.settle = shared.bury, shared.park, shared.settle
+        self.leave_results = shared.leave_results
         self.promote: Query | None = None
         self.hold: Query | None = None
         self.forget_crashes: Query | None = None
@@ -108,3 +112,5 @@ class RangeStatements:
         self.take = Query(ranges.take(tables))
         self.pass_over = Query(ranges.pass_over(tables))
         self.take_due = Query(ranges.take_due(tables))
+        self.requested = Query(cancelling.requested(tables))
+        self.forget_requests = Query(cancelling.forget(tables))

@@ -276,12 +276,13 @@ def read(tables: Tables, types: Sequence[str]) -> TextClause:
     """The events in the ranges :lows to :highs of the range :part, for whoever takes it over.
 
     Columns of an event, then attempts, crashes and state of its delivery, if it has a row in this
-    range. Not one that was cancelled.
+    range, and whether somebody asked to cancel it. Not one that was cancelled.
     """
     statement = bound(
         f"""
         SELECT {columns()}, true AS matches, coalesce(d.attempts, 0) AS attempts,
-               coalesce(d.crashes, 0) AS earlier_crashes, coalesce(d.state, '') AS state
+               coalesce(d.crashes, 0) AS earlier_crashes, coalesce(d.state, '') AS state,
+               d.cancel_requested_at IS NOT NULL AS cancel_requested
         FROM unnest(:lows, :highs) AS gap (lo, hi)
         CROSS JOIN LATERAL (
             SELECT * FROM {log_name(tables)}
