@@ -19,6 +19,8 @@ versions, upcasters), ``context.py`` and ``contract.py`` (whose it is and who di
 event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
 ``cron.py`` (recurring events), ``arguments.py`` and ``codec.py`` (what may be stored),
 ``stable_key.py`` (idempotency keys), ``inbox.py`` (the receiving side of other systems' messages),
+``cancelling.py`` and ``status.py`` (cancel an event, ask what became of it), ``place.py`` (in whose
+transaction),
 ``tables.py`` (the tables), ``migrations`` (the DDL, frozen), ``schema`` (migrate and verify),
 ``embedded`` (a PostgreSQL for demo, tests and development), ``cli.py`` (``sa-outbox``). The words
 are those of ``docs/glossary.md``.

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias, get_args
+from uuid import UUID
 
 from .errors import InvalidEvent, WrongArgument
 
@@ -51,8 +52,8 @@ def check_event_type(name: str) -> None:
         _known_good.add(name)
 
 
-def checked_text(field: str, value: str | None) -> str | None:
-    """A key, tenant or idempotency key: None, or printable text of 1 to 512 bytes."""
+def checked_text(field: str, value: str | None, *, most: int = MAX_KEY_BYTES) -> str | None:
+    """A key, tenant or idempotency key: None, or printable text of 1 to *most* bytes."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -65,11 +66,24 @@ def checked_text(field: str, value: str | None) -> str | None:
         raise InvalidEvent(
             f"{field} has a lone surrogate, which no database stores", field=field
         ) from None
-    if size > MAX_KEY_BYTES:
-        raise InvalidEvent(f"{field} has {size:,} bytes, at most {MAX_KEY_BYTES}", field=field)
+    if size > most:
+        raise InvalidEvent(f"{field} has {size:,} bytes, at most {most}", field=field)
     if _CONTROL.search(value):
         raise InvalidEvent(f"{field} has a control character", field=field)
     return str.__str__(value)  # of a subclass (an enum) the text itself, not what it prints as
+
+
+def checked_event_id(event_id: UUID | str) -> UUID:
+    if isinstance(event_id, UUID):
+        return event_id
+    if not isinstance(event_id, str):
+        raise WrongArgument(
+            f"event_id must be a UUID, not {type(event_id).__name__}", field="event_id"
+        )
+    try:
+        return UUID(event_id)
+    except ValueError:
+        raise InvalidEvent("event_id is not a UUID", field="event_id") from None
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -14,19 +14,23 @@ if TYPE_CHECKING:
 
     from .retry import RetryPolicy
 
-State: TypeAlias = Literal["waiting", "scheduled", "parked", "behind", "running", "done", "dead"]
+State: TypeAlias = Literal[
+    "waiting", "scheduled", "parked", "behind", "running", "done", "dead", "cancelled"
+]
 """``waiting``: in the log, not read yet. ``scheduled``, ``parked`` and ``behind`` have a row in
 ``outbox_deliveries``; ``running`` has one only if it had one before; ``done`` leaves no trace;
-``dead`` is a row in ``outbox_dead_letters``."""
+``dead`` is a row in ``outbox_dead_letters``; ``cancelled`` one in
+``outbox_deliveries``, which stays."""
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    "waiting": frozenset({"running", "scheduled", "behind"}),
-    "scheduled": frozenset({"running"}),
-    "parked": frozenset({"running"}),
+    "waiting": frozenset({"running", "scheduled", "behind", "cancelled"}),
+    "scheduled": frozenset({"running", "cancelled"}),
+    "parked": frozenset({"running", "cancelled"}),
     "behind": frozenset({"parked", "running"}),
-    "running": frozenset({"done", "parked", "scheduled", "dead", "waiting"}),
+    "running": frozenset({"done", "parked", "scheduled", "dead", "waiting", "cancelled"}),
     "done": frozenset(),
     "dead": frozenset(),
+    "cancelled": frozenset(),
 }
 """Every legal move. From running back to waiting: the process or its lease was lost, or
 ``order="total"`` waits for the next attempt with its cursor in front of the event."""

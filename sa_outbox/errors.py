@@ -19,6 +19,7 @@
     ├── NotAtomic                   the event would not share the fate of its data
     ├── DuplicateEvent              its idempotency key is taken; by choice, see on_duplicate
     ├── PayloadNotKnown             a deferred value was asked for before the flush
+    ├── EventNotFound               no event has this id, or idempotency key          (LookupError)
     ├── SchemaError                 the tables are missing, old, new or altered
     ├── EmbeddedError               the embedded PostgreSQL can't be had or started
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
@@ -252,6 +253,16 @@ class PayloadNotKnown(OutboxError):
     """A payload or key given as a callable was read before the flush evaluated it."""
 
     code = "payload-not-known"
+
+
+class EventNotFound(OutboxError, LookupError):
+    """No event has this id, or this idempotency key.
+
+    It was rolled back, is not committed yet, was never written, or is not kept any more. Nothing
+    was changed.
+    """
+
+    code = "event-not-found"
 
 
 class SchemaError(OutboxError):

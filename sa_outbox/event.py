@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
-from .errors import PayloadNotKnown
+from .arguments import checked_text
+from .errors import PayloadNotKnown, WrongArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,7 @@ class _NotKnown(Enum):
 
 
 NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
+MAX_REFERENCE_BYTES: Final = 1000
 _set = object.__setattr__
 
 
@@ -66,9 +68,11 @@ class Event(Generic[P_co]):
 
     __slots__ = (
         "__weakref__",
+        "_cancel_requested",
         "_headers",
         "_key",
         "_payload",
+        "_result_ref",
         "created_at",
         "duplicate_of",
         "event_id",
@@ -99,6 +103,9 @@ class Event(Generic[P_co]):
     _headers: Mapping[str, str | int]
     _payload: P_co | _NotKnown
     _key: str | _NotKnown | None
+    # Not there until they are set: there is one event for each attempt, and few need them.
+    _cancel_requested: bool
+    _result_ref: str
 
     def __init__(
         self,
@@ -151,6 +158,28 @@ class Event(Generic[P_co]):
     def headers(self) -> Mapping[str, str | int]:
         return MappingProxyType(self._headers)
 
+    @property
+    def cancel_requested(self) -> bool:
+        """In the handler of a queue: whether ``outbox.cancel`` was called for this event. It may
+        turn true at any time; a handler that minds returns, or raises."""
+        return getattr(self, "_cancel_requested", False)
+
+    @property
+    def result_ref(self) -> str | None:
+        """What ``leave_result`` was called with."""
+        return getattr(self, "_result_ref", None)
+
+    def leave_result(self, reference: str) -> None:
+        """In a handler: say where the result is, for ``outbox.status`` to tell.
+
+        A reference (an address, a key), 1 to 1000 bytes; not the result itself. It is stored if
+        and when the event is done, with its cursor; of several calls the last one counts.
+        """
+        text = checked_text("reference", reference, most=MAX_REFERENCE_BYTES)
+        if text is None:
+            raise WrongArgument("reference is None: leave the call out", field="reference")
+        _set(self, "_result_ref", text)
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"an event can't be changed: {name}")
 
@@ -178,6 +207,11 @@ def now_duplicate(event: Event[object], original: UUID | None) -> None:
     """Say that *event* was not written, because *original* has its idempotency key; or take
     that back."""
     _set(event, "duplicate_of", original)
+
+
+def now_cancel_requested(event: Event[object]) -> None:
+    """Say that somebody wants the handler of *event* to give up. For the consumer."""
+    _set(event, "_cancel_requested", True)  # noqa: FBT003 - the value
 
 
 # Not os.urandom: a system call for each event. Not the module's own generator: programs seed that

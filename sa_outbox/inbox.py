@@ -8,29 +8,27 @@ it ends where the transaction does: a mail sent in between is sent again after a
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 from uuid import UUID
 
-from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from .arguments import checked_text
 from .errors import InvalidEvent, NotAtomic, WrongArgument
+from .place import Asking, connection_of, found
 from .producer import internals
-from .producer.write import raise_if_mendable
 from .sql.inbox import mark_received
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from sqlalchemy.engine import Connection
+    from sqlalchemy.orm import Session
+
+    from .place import AsyncPlace, SyncPlace
     from .settings import Names
     from .tables import Tables
-
-SyncPlace: TypeAlias = "Session | scoped_session[Any] | Connection"
-AsyncPlace: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
 
 _LIFETIME: Final = timedelta(days=30)
 _LONGEST: Final = timedelta(days=3653)
@@ -93,39 +91,19 @@ class Inbox:
             "message_id": _text("message_id", message_id),
             "lifetime": _seconds(lifetime),
         }
-        if isinstance(session, (scoped_session, async_scoped_session)):
-            session = session()
-        if isinstance(session, (AsyncSession, AsyncConnection)):
-            return _AsyncOnce(self, session, values)
-        if isinstance(session, (Session, Connection)):
-            return _SyncOnce(self, session, values)
-        raise WrongArgument(
-            "session must be the session or connection whose transaction acts on the message, "
-            f"not {type(session).__name__}",
-            field="session",
-        )
+        place = found(session, "whose transaction acts on the message")
+        if isinstance(place, (AsyncSession, AsyncConnection)):
+            return _AsyncOnce(self, place, values)
+        return _SyncOnce(self, place, values)
 
     def _is_first(self, place: Session | Connection, values: Mapping[str, object]) -> bool:
-        connection = self._connection(place)
+        connection = connection_of(place, self._mark)
         if internals.is_autocommit(connection):
             raise NotAtomic(
                 "the connection is in AUTOCOMMIT: the message would count as done though acting "
                 "on it may fail. Nothing was marked; use a transaction"
             )
-        try:
-            return connection.execute(self._mark, values).first() is not None
-        except DBAPIError as error:
-            error.hide_parameters = True  # ids of others, and errors end in logs
-            raise_if_mendable(error, self._names, _RIGHTS)
-            raise
-
-    def _connection(self, place: Session | Connection) -> Connection:
-        if isinstance(place, Connection):
-            return place
-        # The Connection and not session.execute, which would flush what the program has pending.
-        with internals.looking_like_a_flush(place):
-            bind = place.get_bind(clause=self._mark)
-        return internals.connection_for(place, bind)
+        return bool(Asking(connection, self._names, _RIGHTS).rows(self._mark, **values))
 
 
 class _Once:

@@ -70,6 +70,9 @@ class Listener:
     """``order="none"``: most events of one tenant that begin in a time, in each process."""
     external: bool = False
     """It acts on the world outside the database, so a copy of the database must not run it."""
+    cancellable: bool = False
+    """``order="none"``, async handlers: ``outbox.cancel`` cancels the handler when it runs. Else it
+    is asked by ``event.cancel_requested``."""
     call: Call = field(init=False)
     wants: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     """Whether an event type is one of ``on``."""
@@ -117,8 +120,11 @@ class Listener:
             )
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")
-        if type(self.external) is not bool:
-            raise ConfigError(f"external of {self.name!r} must be True or False: {self.external!r}")
+        for what, flag in (("external", self.external), ("cancellable", self.cancellable)):
+            if type(flag) is not bool:
+                raise ConfigError(f"{what} of {self.name!r} must be True or False: {flag!r}")
+        if self.cancellable:
+            self._check_cancellable()
         _check_span(self.name, "timeout", self.timeout)
         _check_span(self.name, "gap_wait", self.gap_wait)
 
@@ -137,6 +143,17 @@ class Listener:
                 f"listener {self.name!r}: rate, tenant_concurrency and tenant_rate are for queues "
                 '(order="none") whose handler takes one event at a time'
             )
+
+    def _check_cancellable(self) -> None:
+        if self.order != "none":
+            why = f'its order is "{self.order}", and only a queue (order="none") can be'
+        elif not self.call.is_async:
+            why = "a thread can't be stopped; its handler can look at event.cancel_requested"
+        elif self.call.batch:
+            why = "the other events of a batch would be cancelled too"
+        else:
+            return
+        raise ConfigError(f"listener {self.name!r} can't be cancellable: {why}")
 
     def _check_start(self) -> None:
         start = self.start

@@ -186,7 +186,7 @@ class DeliverySettled(Observation):
     event_type: str
     position: int
     attempt: int
-    outcome: Literal["done", "retry", "dead"]
+    outcome: Literal["done", "retry", "dead", "cancelled"]
     seconds: float
     """How long the handler ran; of a batch handler, for the whole batch."""
 

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from .cancelling import Cancelling
 from .cron import Cron
 from .event_types import event_types
 from .inbox import Inbox
 from .listener import H, Listeners, On, Order, Start, decorator
+from .place import run
 from .producer.producer import Producer
 from .recurring import Crons, Recurring
 from .settings import Limits, Names, Settings
+from .status import Statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from types import EllipsisType
+    from uuid import UUID
 
+    from sqlalchemy.engine import Connection
+    from sqlalchemy.orm import Session
+
+    from .cancelling import Answer
     from .category import Category, Given
     from .contract import Contract
     from .cron import Missed
     from .event import Json
+    from .place import AsyncPlace, SyncPlace
     from .rate import Rate
     from .retry import RetryPolicy
     from .settings import Audit, Notify
+    from .status import EventStatus
 
 
 class Outbox(Producer):
@@ -77,6 +87,8 @@ class Outbox(Producer):
         self.crons = Crons()
         self.inbox = Inbox(self.tables, self.settings.names)
         """For the receiving side: act on a message of another system once."""
+        self._cancelling = Cancelling(self.tables, self.settings, self.listeners)
+        self._status = Statuses(self.tables, self.settings, self.listeners)
 
     def category_of(self, event_type: str | type) -> Category:
         """The category of an event type, given by its name or its class; ``default`` for one that
@@ -101,6 +113,7 @@ class Outbox(Producer):
         tenant_concurrency: int | None = None,
         tenant_rate: Rate | None = None,
         external: bool | None = None,
+        cancellable: bool | None = None,
     ) -> Callable[[H], H]:
         """Decorator: this function handles the events *on*, under a cursor of its own.
 
@@ -121,6 +134,7 @@ class Outbox(Producer):
             "tenant_concurrency": tenant_concurrency,
             "tenant_rate": tenant_rate,
             "external": external,
+            "cancellable": cancellable,
         }
         given: dict[str, Any] = {key: each for key, each in options.items() if each is not None}
         # None is a value for these two: no limit.
@@ -159,6 +173,111 @@ class Outbox(Producer):
         options: dict[str, Any] = {"name": name, "key": key, "tenant": tenant}
         options |= {"headers": headers, "priority": priority, "missed": missed}
         self.crons.add(Recurring(cron, event, payload, self.settings, **options))
+
+    @overload
+    def cancel(
+        self,
+        session: AsyncPlace,
+        event_id: UUID | str,
+        *,
+        reason: str | None = ...,
+        listener: str | None = ...,
+    ) -> Awaitable[dict[str, Answer]]: ...
+
+    @overload
+    def cancel(
+        self,
+        session: SyncPlace,
+        event_id: UUID | str,
+        *,
+        reason: str | None = ...,
+        listener: str | None = ...,
+    ) -> dict[str, Answer]: ...
+
+    def cancel(
+        self,
+        session: SyncPlace | AsyncPlace,
+        event_id: UUID | str,
+        *,
+        reason: str | None = None,
+        listener: str | None = None,
+    ) -> Any:
+        """Cancel an event for the queues that listen to it, or for one *listener*.
+
+        ::
+
+            answers = await outbox.cancel(session, event_id, reason="the customer called")
+
+        Without ``await`` for a sync session or connection. In the caller's transaction: rolled
+        back, nothing was cancelled. What was not started never starts; what runs is asked to give
+        up. The answers are by listener: ``"cancelled"``, ``"requested"``, ``"done"``, ``"dead"``,
+        ``"ordered"`` or ``"unknown"``; docs/scheduling.md explains them.
+
+        Raises :class:`EventNotFound`, and :class:`NotAtomic` in AUTOCOMMIT.
+        """
+
+        def work(place: Session | Connection) -> dict[str, Answer]:
+            return self._cancelling.cancel(place, event_id, reason, listener)
+
+        return run(session, "whose transaction cancels the event", work)
+
+    @overload
+    def status(self, session: AsyncPlace, event_id: UUID | str, /) -> Awaitable[EventStatus]: ...
+
+    @overload
+    def status(self, session: SyncPlace, event_id: UUID | str, /) -> EventStatus: ...
+
+    @overload
+    def status(
+        self,
+        session: AsyncPlace,
+        /,
+        *,
+        idempotency_key: str,
+        event_type: str | type,
+        tenant: str | None = ...,
+    ) -> Awaitable[EventStatus]: ...
+
+    @overload
+    def status(
+        self,
+        session: SyncPlace,
+        /,
+        *,
+        idempotency_key: str,
+        event_type: str | type,
+        tenant: str | None = ...,
+    ) -> EventStatus: ...
+
+    def status(
+        self,
+        session: SyncPlace | AsyncPlace,
+        event_id: UUID | str | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        event_type: str | type | None = None,
+        tenant: str | None = None,
+    ) -> Any:
+        """What became of an event, for each listener that it concerns.
+
+        ::
+
+            status = await outbox.status(session, event_id)
+            status = await outbox.status(
+                session, idempotency_key="o-1", event_type="order.paid", tenant="acme"
+            )
+            status.listeners["exports"].state  # "pending", "running", "succeeded", ...
+
+        Without ``await`` for a sync session or connection. All of it is of one moment.
+        docs/idempotency.md explains the states. Raises :class:`EventNotFound`.
+        """
+        wanted = self._status.wanted(event_id, idempotency_key, event_type, tenant)
+
+        def work(place: Session | Connection) -> EventStatus:
+            return self._status.ask(place, wanted)
+
+        return run(session, "by which to ask", work)
 
     def __repr__(self) -> str:
         names = self.settings.names

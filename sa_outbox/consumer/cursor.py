@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.listener import Listener
 
+    from .dispatch import Dispatch
     from .item import Item
     from .lease import Lease
     from .shared import Shared
@@ -54,6 +55,8 @@ class Cursor:
         self.outcomes = Outcomes(shared, listener)
         self.in_hand = 0
         """Events that hands have."""
+        self.calls: list[Dispatch] = []
+        """Of the hands, each its own."""
         self.caution = Caution(lease.crashes, listener)
         self.stopping = False
         self.slots: anyio.Semaphore | None = None
@@ -260,7 +263,7 @@ class Cursor:
                         self.lanes.free(item.lane)
                 case "behind":
                     refresh = True
-                case "dead":
+                case "dead" | "cancel":
                     self.lanes.free(item.lane)
                 case _:
                     pass

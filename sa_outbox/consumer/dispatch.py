@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 from math import inf
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import CancelScope
 
 from sa_outbox.causation import HandledBatch, handled, handled_batch
 from sa_outbox.errors import HandlerTimeout, OutboxError
+from sa_outbox.event import now_cancel_requested
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
+from .deadline import Deadline
 from .item import load_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextvars import Token
+    from datetime import timedelta
 
     from sa_outbox.event import Event
     from sa_outbox.listener import Listener
@@ -28,73 +29,13 @@ if TYPE_CHECKING:
     from .item import Item
     from .session import HandlerSession
 
-UNTIL_STUCK = 5.0
-"""Seconds a handler may take to end after it was cancelled."""
 
+class Interrupted(Exception):
+    """Somebody cancelled the event, and the handler was cancelled, or not called at all."""
 
-class Deadline:
-    """The time limit of one call after the other, with one scope and one timer for many calls.
-
-    One of each for every call would cost more than a quick handler. When the timer fires it looks
-    how long the present call has run, cancels it or waits for the rest.
-
-    Invariant: the scope is cancelled only during a call, and left when that call has ended. What
-    the hand does between two calls is as if there were none.
-    """
-
-    def __init__(self, seconds: float | None, on_stuck: Callable[[float], None]) -> None:
-        self._seconds = seconds
-        self._on_stuck = on_stuck
-        self._scope: CancelScope | None = None
-        self._calling = False
-        self._started = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        if self._scope is None:
-            self._scope = CancelScope()
-            self._scope.__enter__()
-        self._calling = True
-        self._started = monotonic()
-        if self._timer is None and self._seconds is not None:
-            self._set_timer(self._seconds)
-
-    def end(self) -> float:
-        """The call has ended; how long it took."""
-        self._calling = False
-        return monotonic() - self._started
-
-    @property
-    def is_over(self) -> bool:
-        """The time limit was exceeded: the call was cancelled, whether it minded or not."""
-        return self._scope is not None and self._scope.cancel_called
-
-    def leave(self, error: BaseException | None = None) -> bool:
-        """Leave the scope; the next call has a new one. True if *error* was its cancellation."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        scope, self._scope = self._scope, None
-        if scope is None:
-            return False
-        return bool(scope.__exit__(None if error is None else type(error), error, None))
-
-    def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
-
-    def _fire(self) -> None:
-        self._timer = None
-        scope, seconds = self._scope, self._seconds
-        if not self._calling or scope is None or seconds is None:
-            return
-        taken = monotonic() - self._started
-        if scope.cancel_called:
-            self._on_stuck(taken)
-        elif taken >= seconds:
-            scope.cancel()
-            self._set_timer(UNTIL_STUCK)
-        else:
-            self._set_timer(seconds - taken)
+    def __init__(self, *, has_begun: bool) -> None:
+        super().__init__("cancelled by request")
+        self.has_begun = has_begun
 
 
 class Dispatch:
@@ -106,6 +47,7 @@ class Dispatch:
         threads: anyio.CapacityLimiter,
         observers: Observers,
         on_stuck: Callable[[], None],
+        lifetime: Callable[[str], timedelta],
     ) -> None:
         self._listener = listener
         self._handler = listener.handler
@@ -113,7 +55,9 @@ class Dispatch:
         self._threads = threads
         self._observers = observers
         self._stuck = on_stuck
+        self._lifetime = lifetime
         self._position = 0
+        self._argument: Any = None
         timeout = listener.timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
         self._deadline = Deadline(self._timeout, self._ignored)
@@ -132,7 +76,9 @@ class Dispatch:
 
         Raises only when the consumer itself is being cancelled.
         """
-        self._position = items[0].position
+        if self._is_unwanted(items, argument):
+            return Interrupted(has_begun=False)
+        self._position, self._argument = items[0].position, argument
         cause: Token[Any] | None = None
         batch: Token[Any] | None = None
         if self._call.batch:
@@ -153,13 +99,17 @@ class Dispatch:
             if batch is not None:
                 handled_batch.reset(batch)
         if self._deadline.is_over:  # and yet it ended as if nothing had happened
-            self._deadline.leave()
-            return self._too_long()
+            return self._cut_off()
+        if error is None:
+            for item, event in zip(
+                items, argument if self._call.batch else (argument,), strict=True
+            ):
+                self._note_result(item, event)
         return error
 
     async def plainly(self, item: Item, event: Event[Any]) -> BaseException | None:
         """The same for one event and an async handler without a session: for most there is."""
-        self._position = item.position
+        self._position, self._argument = item.position, event
         deadline = self._deadline
         cause = handled.set(event)
         deadline.begin()
@@ -171,9 +121,35 @@ class Dispatch:
             item.seconds = deadline.end()
             handled.reset(cause)
         if deadline.is_over:
-            deadline.leave()
-            return self._too_long()
-        return None if value is None else self._check_value(value)
+            return self._cut_off()
+        error = None if value is None else self._check_value(value)
+        if error is None:
+            self._note_result(item, event)
+        return error
+
+    def request_cancel(self, position: int) -> None:
+        """Somebody cancelled that event: if it is being handled, its handler is told."""
+        if self._deadline.is_calling:
+            argument = self._argument
+            for event in argument if self._call.batch else (argument,):
+                if event.position == position:
+                    now_cancel_requested(event)
+                    if self._listener.cancellable:
+                        self._deadline.interrupt()
+
+    def _is_unwanted(self, items: Sequence[Item], argument: Any) -> bool:
+        """Whether the only event was cancelled since a hand has it. Of a batch those are marked."""
+        if not self._call.batch:
+            return items[0].cancel_requested
+        for item, event in zip(items, argument, strict=True):
+            if item.cancel_requested:
+                now_cancel_requested(event)
+        return False
+
+    def _note_result(self, item: Item, event: Event[Any]) -> None:
+        reference = event.result_ref
+        if reference is not None:
+            item.result = reference, self._lifetime(item.event_type).total_seconds()
 
     async def _run(self, argument: Any, session: Any) -> BaseException | None:
         arguments = (argument,) if self._call.session == "none" else (argument, session)
@@ -196,9 +172,7 @@ class Dispatch:
         """The handler's failure; *raised* again if the consumer itself is being cancelled."""
         cancelled = isinstance(raised, asyncio.CancelledError)
         if self._deadline.is_over:
-            if not self._deadline.leave(raised if cancelled else None) and cancelled:
-                raise raised
-            return self._too_long()
+            return self._cut_off(raised if cancelled else None)
         if cancelled:
             if anyio.current_effective_deadline() == -inf:
                 raise raised
@@ -208,8 +182,14 @@ class Dispatch:
                 task.uncancel()
         return raised
 
-    def _too_long(self) -> HandlerTimeout:
-        return HandlerTimeout(f"the handler took longer than {self._timeout} s")
+    def _cut_off(self, cancellation: BaseException | None = None) -> BaseException:
+        """Why the call was cancelled. *cancellation* is raised if it was not this one's."""
+        late = self._deadline.is_late
+        if not self._deadline.leave(cancellation) and cancellation is not None:
+            raise cancellation
+        if late:
+            return HandlerTimeout(f"the handler took longer than {self._timeout} s")
+        return Interrupted(has_begun=True)
 
     def _in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         """What the handler returned, or raised. Not raised here: a GeneratorExit that comes out of

@@ -31,7 +31,10 @@ class Hand:
         self._shared = shared = cursor.shared
         self._listener = listener = cursor.listener
         self._gate = shared.gate
-        self._dispatch = Dispatch(listener, shared.threads, shared.observers, self._stuck)
+        self._dispatch = Dispatch(
+            listener, shared.threads, shared.observers, self._stuck, shared.lifetime
+        )
+        cursor.calls.append(self._dispatch)
         self._unit = None if listener.call.session == "none" else self._make_unit()
         self._wanted = anyio.Event()
         self._where = f"handler of {listener.name}"
@@ -147,8 +150,11 @@ class Hand:
 
     async def _attempt(self, items: list[Item]) -> None:
         argument: Any
+        items = self._without_cancelled(items)
+        if not items:
+            return
         for item in items:
-            item.fate, item.failure = "done", None
+            item.fate, item.failure, item.result = "done", None, None
         if self._listener.call.batch:
             items, argument = self._load_batch(items)
             if not items:
@@ -249,9 +255,19 @@ class Hand:
             self._put_back([item])
         self._shared.stop(f"a handler of {self._listener.name!r} raised SystemExit({error.code})")
 
+    def _without_cancelled(self, items: list[Item]) -> list[Item]:
+        """Those that nobody has cancelled since they were taken from the lanes; the others end."""
+        cancelled = [item for item in items if item.cancel_requested]
+        if not cancelled:
+            return items
+        for item in cancelled:
+            item.fate, item.failure = "cancel", None
+        self._cursor.finish(cancelled)
+        return [item for item in items if not item.cancel_requested]
+
     def _put_back(self, items: list[Item]) -> None:
         by_lane: dict[object, list[Item]] = {}
-        for item in items:
+        for item in self._without_cancelled(items):
             by_lane.setdefault(item.lane, []).append(item)
         for lane, waiting in by_lane.items():
             self._cursor.lanes.put_back(waiting)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from sa_outbox.delivery import Reason
     from sa_outbox.failure import Failure
 
-Fate = Literal["done", "park", "behind", "schedule", "dead", "hold"]
-"""What is to be written. ``hold``: its lane waits, and the errors are in the listener's row."""
+Fate = Literal["done", "park", "behind", "schedule", "dead", "hold", "cancel", "withdraw"]
+"""What is to be written. ``hold``: its lane waits, and the errors are in the listener's row.
+``withdraw``: cancelled before a hand had it; ``cancel``: after that."""
 
 
 class Item(msgspec.Struct, eq=False, gc=False):
@@ -48,6 +49,9 @@ class Item(msgspec.Struct, eq=False, gc=False):
     """The batch it was in failed: it is attempted alone, to see which one it was."""
     tries: int = 0
     """Times it was begun again without being counted: a deadlock, a lost connection."""
+    cancel_requested: bool = False
+    result: tuple[str, float] | None = None
+    """The reference that the handler left, and for how many seconds it is kept."""
 
     def __post_init__(self) -> None:
         self.position, self.key = self.row[0], self.row[3]

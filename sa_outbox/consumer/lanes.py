@@ -89,6 +89,16 @@ class Lanes:
         self.count -= len(items)
         return items
 
+    def withdraw(self, item: Item) -> bool:
+        """Take the first of a lane that does not run out of it. False: it does not wait there."""
+        lane = item.lane
+        if self._first.get(lane) is not item or lane in self._running:
+            return False
+        self._pop(lane)
+        if lane not in self._first:
+            self._ready.remove(lane)
+        return True
+
     def put_back(self, items: list[Item]) -> None:
         """Put events of one running lane back to its front, in their order."""
         if items:
@@ -157,3 +167,10 @@ class OneLane:
 
     def put_back(self, items: list[Item]) -> None:
         self._waiting.extendleft(reversed(items))
+
+    def withdraw(self, item: Item) -> bool:
+        try:
+            self._waiting.remove(item)
+        except ValueError:
+            return False
+        return True

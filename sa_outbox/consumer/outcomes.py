@@ -10,6 +10,8 @@ from sa_outbox.delivery import Dead, Done, Retry, decide
 from sa_outbox.failure import Failure, describe
 from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled
 
+from .dispatch import Interrupted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
     from .item import Fate, Item
     from .shared import Shared
 
-_TOLD: dict[Fate, Literal["done", "retry", "dead"]] = {
+_TOLD: dict[Fate, Literal["done", "retry", "dead", "cancelled"]] = {
     "done": "done",
     "hold": "retry",
     "park": "retry",
     "schedule": "retry",
     "dead": "dead",
+    "cancel": "cancelled",
+    "withdraw": "cancelled",
 }
 
 
@@ -34,6 +38,10 @@ class Outcomes:
 
     def decide(self, item: Item, error: BaseException | None) -> None:
         """Set the item's fate after an attempt."""
+        if isinstance(error, Interrupted):
+            item.attempts += error.has_begun
+            item.fate, item.failure = "cancel", None
+            return
         item.attempts += 1
         if error is None:
             item.fate, item.failure = "done", None
@@ -49,6 +57,8 @@ class Outcomes:
         item.failure = describe(error, attempt=item.attempts, redact=self._shared.redact)
         delay: float | None = None
         match outcome:
+            case Retry() if item.cancel_requested:
+                item.fate = "cancel"  # it failed, and nobody wants it any more
             case Retry():
                 item.fate = self._waiting(item)
                 item.delay = delay = outcome.delay.total_seconds()

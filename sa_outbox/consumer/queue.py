@@ -18,6 +18,7 @@ from sa_outbox.sql import ranges
 
 from .connections import Query, is_database_error
 from .gate import Bell
+from .requests import Requests
 from .stint import Stint
 from .taking import Taker
 from .tenure import Tenures
@@ -76,6 +77,7 @@ class Queue:
         side_by_side = min(listener.concurrency, MOST_SIDE_BY_SIDE)
         self._most = 2 if listener.call.session == "none" else max(2, side_by_side)
         self._fresh: dict[tuple[str, int], Taken] = {}
+        self._requests = Requests(shared, listener.name)
         self._turn = 0
         self._away = False
         self._is_paused = False
@@ -84,6 +86,7 @@ class Queue:
         backoff = FIRST_PAUSE
         while not self.stints.stopping:
             try:
+                await self._requests.look(self.stints.cursors)
                 pause = await self._take_all(tasks)
             except Exception as error:
                 if not is_database_error(error):
@@ -104,8 +107,14 @@ class Queue:
         that is paused nothing is waited for."""
         return not self.held and (self._is_paused or self._taker.has_read(look))
 
+    def look_for_requests(self) -> None:
+        """Somebody has cancelled an event that was taken, perhaps by us."""
+        self._requests.wanted = True
+        self.bell.ring()
+
     async def renew(self) -> None:
         """Renew what is held, drop what is lost, stop what is paused."""
+        self.look_for_requests()
         leases = [lease for lease in self.held.values() if not lease.has_ended()]
         if not leases:
             return
@@ -204,6 +213,7 @@ class Queue:
     async def _work(self, lease: Lease, taken: Taken) -> None:
         began = monotonic()
         await self.stints.work(lease)
+        self._requests.ended(lease)
         if taken.rows is not None and lease.is_over:
             self._pace.ended(len(taken.rows), monotonic() - began)
 

@@ -228,6 +228,7 @@ class Consumer:
             threads=anyio.CapacityLimiter(self.settings.threads),
             redact=outbox.settings.redact,
             audit=outbox.settings.audit,
+            lifetime=outbox.settings.key_lifetime_of,
             async_sessions=async_sessions,
             sync_sessions=sync_sessions,
             stop=self.stop,
@@ -260,6 +261,7 @@ class Consumer:
                 ping=partial(shared.connections.rows, shared.statements.ping),
                 notified=lambda: services.ring("notify"),
                 released=services.released,
+                cancelled=services.look_for_requests,
                 reconnected=services.reconnected,
                 lost=services.lost_notifications,
             )

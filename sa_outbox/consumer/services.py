@@ -68,6 +68,11 @@ class Services:
         self.leasing.bell.ring()
         self._wake_queues()
 
+    def look_for_requests(self) -> None:
+        """Somebody has cancelled an event that was taken, perhaps by us."""
+        for queue in self.queues:
+            queue.look_for_requests()
+
     def reconnected(self) -> None:
         """The LISTEN connection is new: what was missed is looked for, and what the server is."""
         self.verifying.bell.ring()
@@ -167,6 +172,8 @@ class Services:
             pause = SOONEST if rung or look.final >= look.ceiling else min(2 * pause, LATEST)
             for cursor in tuple(self.tenures.cursors.values()):
                 cursor.wake()
+            if by in ("poll", "reconnect"):
+                self.look_for_requests()
             self._wake_queues()
             self.shared.progressed()
 

@@ -16,7 +16,7 @@ import anyio
 
 from sa_outbox.errors import LeaseLost
 
-from .connections import Query, is_away
+from .connections import Query, is_away, is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from .statements import Settling
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-_PARKED = ("park", "behind", "schedule")
+_PARKED = {
+    "park": "parked",
+    "behind": "behind",
+    "schedule": "scheduled",
+    "cancel": "cancelled",
+    "withdraw": "cancelled",
+}
 _OF_WHAT_IS_LEFT = ("duration", "position", "gaps")
 
 
@@ -68,7 +74,7 @@ def plan(
 
 def _is_special(item: Item) -> bool:
     """Whether more is to be written of it than the cursor."""
-    return item.fate != "done" or bool(item.state)
+    return item.fate != "done" or bool(item.state) or item.result is not None
 
 
 def _of_their_own(statements: Settling, lease: Lease, items: Sequence[Item]) -> list[Write]:
@@ -87,6 +93,10 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[Item]) -> 
     gone = [item.position for item in items if item.state and item.fate in ("done", "dead")]
     if gone:
         writes.append(Write(statements.settle, {"listener": listener, "positions": gone}))
+    results = [_left(item) for item in items if item.fate == "done" and item.result is not None]
+    if results:
+        document = json.dumps(results)
+        writes.append(Write(statements.leave_results, {"listener": listener, "document": document}))
     keys = sorted(
         {
             item.key
@@ -130,14 +140,20 @@ def _move(
 
 
 def _parked(item: Item) -> dict[str, Any]:
-    state = {"park": "parked", "behind": "behind", "schedule": "scheduled"}[item.fate]
+    waits = item.fate in ("park", "schedule")
     return {
         "position": item.position,
-        "state": state,
-        "delay": None if item.fate == "behind" else item.delay,
+        "state": _PARKED[item.fate],
+        "delay": item.delay if waits else None,
         "attempts": item.attempts,
         "failure": None if item.failure is None else item.failure.as_json(),
     }
+
+
+def _left(item: Item) -> dict[str, Any]:
+    assert item.result is not None  # noqa: S101 - for the type checker
+    reference, lifetime = item.result
+    return {"event_id": str(item.event_id), "result_ref": reference, "lifetime": lifetime}
 
 
 def _buried(item: Item) -> dict[str, Any]:
@@ -171,9 +187,11 @@ class Settler:
                 try:
                     await self._run(writes)
                 except Exception as error:
-                    if not is_away(error):
-                        raise
-                    self._connections.drop_idle()
+                    # A deadlock, with one who cancels several: all of it is to be done again.
+                    if not is_passing(error):
+                        if not is_away(error):
+                            raise
+                        self._connections.drop_idle()
                     if self._lease.has_ended():
                         raise _away_too_long() from error
                     await anyio.sleep(pause)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     import anyio
 
@@ -32,6 +33,8 @@ class Shared:
     threads: anyio.CapacityLimiter
     redact: Callable[[str], str] | None
     audit: Audit
+    lifetime: Callable[[str], timedelta]
+    """How long a result of an event of this type is kept."""
     async_sessions: Callable[[], Any]
     """Makes an ``AsyncHandlerSession``."""
     sync_sessions: Callable[[], Any] | None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sa_outbox.sql import (
     audit,
+    cancelling,
     crons,
     cursors,
     deliveries,
@@ -13,6 +14,7 @@ from sa_outbox.sql import (
     horizon,
     leases,
     notify,
+    queues,
     ranges,
     reading,
 )
@@ -33,6 +35,7 @@ class Settling(Protocol):
     bury: Query
     park: Query
     settle: Query
+    leave_results: Query
     promote: Query | None
     remember_error: Query
     hold: Query | None
@@ -76,6 +79,7 @@ class Statements:
         self.park = Query(deliveries.park(tables))
         self.bury = Query(deliveries.bury(tables))
         self.settle = Query(deliveries.settle(tables))
+        self.leave_results = Query(deliveries.leave_results(tables))
         self.promote: Query | None = Query(deliveries.promote(tables))
         self.occupied = Query(deliveries.occupied(tables))
         self.next_due = Query(deliveries.next_due(tables))
@@ -97,6 +101,7 @@ class RangeStatements:
     def __init__(self, tables: Tables, shared: Statements) -> None:
         self.bury, self.park, self.settle = shared.bury, shared.park, shared.settle
         self.record = shared.record
+        self.leave_results = shared.leave_results
         self.promote: Query | None = None
         self.hold: Query | None = None
         self.forget_crashes: Query | None = None
@@ -105,12 +110,14 @@ class RangeStatements:
         self.finish: Query | None = Query(ranges.finish(tables))
         self.mark = Query(ranges.mark(tables))
         self.stand = Query(ranges.stand(tables))
-        self.state = Query(ranges.state(tables))
-        self.busy = Query(ranges.busy(tables))
+        self.state = Query(queues.state(tables))
+        self.busy = Query(queues.busy(tables))
         self.claim = Query(ranges.claim(tables))
         self.renew = Query(ranges.renew(tables))
         self.release = Query(ranges.release(tables))
-        self.lock = Query(ranges.lock(tables))
-        self.take = Query(ranges.take(tables))
-        self.pass_over = Query(ranges.pass_over(tables))
-        self.take_due = Query(ranges.take_due(tables))
+        self.lock = Query(queues.lock(tables))
+        self.take = Query(queues.take(tables))
+        self.pass_over = Query(queues.pass_over(tables))
+        self.take_due = Query(queues.take_due(tables))
+        self.requested = Query(cancelling.requested(tables))
+        self.forget_requests = Query(cancelling.forget(tables))

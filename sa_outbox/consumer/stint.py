@@ -47,6 +47,7 @@ class Stint(Cursor):
         super().__init__(shared, listener, lease)
         self.slots = slots
         self._rows = rows
+        self._items: dict[int, Item] = {}
         self._read = read
         self._told = changed
 
@@ -71,11 +72,28 @@ class Stint(Cursor):
             return
         for row in rows:
             attempts, state = row.get("attempts", 0), row.get("state", "")
-            self.lanes.put(Item(row, row[0], attempts=attempts, state=state))
+            item = self._items[row[0]] = Item(row, row[0], attempts=attempts, state=state)
+            self.lanes.put(item)
+            if row.get("cancel_requested"):
+                self.request_cancel(item.position)
         # After a crash each one is settled when it has ended: then few are suspects of the next.
         self._enough = 1 if self.lease.crashes else len(rows)
         self._wanted_hands = min(self.listener.concurrency, len(rows))
         await super().run()
+
+    def request_cancel(self, position: int) -> None:
+        """Somebody has cancelled that event: one that waits is taken out, one that runs is told."""
+        item = self._items.get(position)
+        if item is None or position not in self.progress.unsettled:
+            return
+        item.cancel_requested = True
+        item.state = item.state or "scheduled"  # it has a row now
+        if self.lanes.withdraw(item):
+            item.fate, item.failure = "withdraw", None
+            self.finish([item])
+            return
+        for call in self.calls:
+            call.request_cancel(position)
 
     def settled(self, items: Sequence[Item]) -> None:
         super().settled(items)

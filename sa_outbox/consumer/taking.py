@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sa_outbox.sql import ranges
+from sa_outbox.sql import queues
 
 from .connections import Query
 from .gaps import Gaps
@@ -86,8 +86,8 @@ class Taker:
         self._shared = shared
         self._listener = listener
         self._reader = Reader(listener, shared.tables)
-        self._urgent = Query(ranges.read_urgent(shared.tables, listener.on))
-        self._fairly = Query(ranges.read_fairly(shared.tables, listener.on))
+        self._urgent = Query(queues.read_urgent(shared.tables, listener.on))
+        self._fairly = Query(queues.read_fairly(shared.tables, listener.on))
         self._duration = shared.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
         self._read_look = 0

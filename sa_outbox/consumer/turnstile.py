@@ -141,6 +141,17 @@ class LimitedLanes:
         """Nothing waits behind an event of a queue."""
         return []
 
+    def withdraw(self, item: Item) -> bool:
+        """Take one that waits out of the lanes; False: it does not wait, or not any more."""
+        waiting = self._waiting.get(_tenant(item))
+        if waiting is None or item not in waiting:
+            return False
+        waiting.remove(item)
+        if not waiting:
+            del self._waiting[_tenant(item)]
+        self.count -= 1
+        return True
+
     def put_back(self, items: list[Item]) -> None:
         for item in reversed(items):
             self._waiting.setdefault(_tenant(item), deque()).appendleft(item)

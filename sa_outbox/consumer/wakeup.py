@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from sa_outbox.cancelling import CANCEL
 from sa_outbox.observe import DatabaseAway, Listening
 
 from .connections import close
@@ -52,6 +53,7 @@ class Wakeup:
         ping: Callable[..., Awaitable[object]],
         notified: Callable[[], None],
         released: Callable[[], None],
+        cancelled: Callable[[], None],
         reconnected: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
@@ -66,6 +68,7 @@ class Wakeup:
         self._answered = Bell()
         self._notified = notified
         self._released = released
+        self._cancelled = cancelled
         self._reconnected = reconnected
         self._lost = lost
         self.is_listening = False
@@ -127,6 +130,8 @@ class Wakeup:
     def _hear(self, _driver: object, _pid: int, _channel: str, message: object) -> None:
         if message == RELEASED:
             self._released()
+        elif message == CANCEL:
+            self._cancelled()
         elif isinstance(message, str) and message.startswith(PING):
             if message == self._pinged:
                 self._answered.ring()

@@ -26,7 +26,8 @@ def park(tables: Tables) -> TextClause:
     those that are.
 
     Of each: position, state, delay (seconds), attempts, failure (an object, or null). What is
-    copied from the event stays readable when the log is pruned. Primary keys.
+    copied from the event stays readable when the log is pruned. One that somebody asked to cancel
+    is cancelled, whatever the document says: there is no next attempt. Primary keys.
     """
     deliveries = quoted(tables.deliveries)
     errors = with_error("d.errors", "excluded.errors -> 0")
@@ -47,7 +48,9 @@ def park(tables: Tables) -> TextClause:
             position bigint, state text, delay float8, attempts integer, failure jsonb)
         JOIN {log_name(tables)} AS o ON o.id = p.position
         ON CONFLICT (listener, position) DO UPDATE SET
-            state = excluded.state, due_at = excluded.due_at, attempts = excluded.attempts,
+            state = CASE WHEN d.cancel_requested_at IS NULL THEN excluded.state
+                         ELSE 'cancelled' END,
+            due_at = excluded.due_at, attempts = excluded.attempts,
             range = NULL,
             errors = CASE WHEN excluded.errors = '[]' THEN d.errors ELSE {errors} END,
             last_error_code = excluded.last_error_code, last_error = excluded.last_error,
@@ -97,6 +100,27 @@ def settle(tables: Tables) -> TextClause:
         f"DELETE FROM {quoted(tables.deliveries)}"
         " WHERE listener = :listener AND position = ANY (:positions)"
     ).bindparams(bindparam("positions", type_=ARRAY(BigInteger)))
+
+
+def leave_results(tables: Tables) -> TextClause:
+    """Store what handlers of :listener have left, in :document (JSON array).
+
+    Of each: event_id, result_ref, lifetime (seconds). In the order of ids, so that two who store
+    the same can't wait for each other. Primary key.
+    """
+    return text(
+        f"""
+        INSERT INTO {quoted(tables.results)} AS r (event_id, listener, result_ref, expires_at)
+        SELECT event_id, :listener, result_ref,
+               clock_timestamp() + make_interval(secs => lifetime)
+        FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS p (
+            event_id uuid, result_ref text, lifetime float8)
+        ORDER BY event_id
+        ON CONFLICT (event_id, listener) DO UPDATE SET
+            result_ref = excluded.result_ref, recorded_at = clock_timestamp(),
+            expires_at = excluded.expires_at
+        """
+    ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))
 
 
 def promote(tables: Tables) -> TextClause:

@@ -147,8 +147,9 @@ def read_due(tables: Tables) -> TextClause:
     behind each in its key.
 
     Columns of an event, then attempts, crashes, state. Those behind come after their head, in the
-    order of their key, :limit for each head. Takes no locks: the listener's lease is the caller's.
-    Served by the index on what is due, and the one on keys.
+    order of their key, :limit for each head. The listener's lease is the caller's. Locks those that
+    are due for the moment, and passes by one that is being cancelled: its transaction has looked at
+    the clock before. Served by the index on what is due, and the one on keys.
     """
     deliveries = quoted(tables.deliveries)
     return text(
@@ -158,7 +159,7 @@ def read_due(tables: Tables) -> TextClause:
             WHERE listener = :listener AND partition = :part
               AND state IN ('scheduled', 'parked') AND range IS NULL
               AND due_at <= clock_timestamp() AND NOT position = ANY (:taken)
-            ORDER BY priority DESC, due_at LIMIT :limit
+            ORDER BY priority DESC, due_at LIMIT :limit FOR SHARE SKIP LOCKED
         ), chosen AS (
             SELECT position, due_at, position AS head FROM due
             UNION ALL

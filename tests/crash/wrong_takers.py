@@ -12,11 +12,11 @@ from sqlalchemy.types import BigInteger
 
 from sa_outbox import Outbox
 from sa_outbox.consumer.progress import Progress
-from sa_outbox.sql import ranges
+from sa_outbox.sql import queues
 from sa_outbox.tables import Tables
 from tests.crash.queue_app import with_session
 
-_right_take = ranges.take
+_right_take = queues.take
 
 
 def _forget_holes(self: Progress, ids: Sequence[int], upper: int) -> None:
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Outbox:
     if name == "without_holes":
         Progress._note_holes = _forget_holes  # type: ignore[method-assign]
     elif name == "without_comparing":
-        ranges.take = _take_without_comparing
+        queues.take = _take_without_comparing
     else:
         raise AttributeError(name)
     return with_session

@@ -332,25 +332,28 @@ class TestEveryError:
                 pytest.fail(f"{outcome} after an error")
 
 
+ENDS = {"done", "dead", "cancelled"}
+
+
 class TestTransitions:
     def test_every_state_is_in_the_table_and_no_other(self) -> None:
         assert set(TRANSITIONS) == set(get_args(State))
         assert set().union(*TRANSITIONS.values()) <= set(TRANSITIONS)
 
-    def test_only_done_and_dead_are_ends(self) -> None:
-        assert {state for state, after in TRANSITIONS.items() if not after} == {"done", "dead"}
+    def test_only_done_dead_and_cancelled_are_ends(self) -> None:
+        assert {state for state, after in TRANSITIONS.items() if not after} == ENDS
 
     @pytest.mark.parametrize("state", TRANSITIONS)
     def test_every_state_can_be_reached_and_left(self, state: State) -> None:
         assert state in reached("waiting")
-        assert state in ("done", "dead") or reached(state) >= {"done", "dead"}
+        assert state in ENDS or reached(state) >= ENDS
 
     def test_what_is_done_or_dead_was_running(self) -> None:
         for state, after in TRANSITIONS.items():
             assert state == "running" or not after & {"done", "dead"}
 
     def test_states_with_a_row_are_those_the_table_allows(self) -> None:
-        assert {"scheduled", "parked", "behind"} <= set(STATES)
+        assert {"scheduled", "parked", "behind", "cancelled"} == set(STATES)
 
 
 def reached(state: State) -> set[State]:

@@ -8,6 +8,7 @@ import pickle
 import time
 import weakref
 from datetime import UTC, datetime
+from typing import Any
 from uuid import RFC_4122, UUID
 
 import pytest
@@ -15,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event
-from sa_outbox.errors import PayloadNotKnown
-from sa_outbox.event import NOT_KNOWN, now_duplicate, now_known, uuid7
+from sa_outbox.errors import InvalidEvent, PayloadNotKnown, WrongArgument
+from sa_outbox.event import NOT_KNOWN, now_cancel_requested, now_duplicate, now_known, uuid7
 
 SLOTS = [name for name in Event.__slots__ if name != "__weakref__"]
 
@@ -85,6 +86,8 @@ class TestEvent:
     def test_it_survives_pickling(self, protocol: int) -> None:
         event = make_event()
         now_duplicate(event, uuid7())
+        now_cancel_requested(event)
+        event.leave_result("s3://exports/7")
 
         again = pickle.loads(pickle.dumps(event, protocol))
 
@@ -206,3 +209,46 @@ class TestUuid7:
 
         assert Event("a", 1).event_id != Event("a", 1).event_id
         assert Event("a", 1, event_id=given_id).event_id == given_id
+
+
+class TestForHandlers:
+    def test_nobody_has_cancelled_it_until_the_consumer_says_so(self) -> None:
+        event = make_event()
+        assert not event.cancel_requested
+
+        now_cancel_requested(event)
+
+        assert event.cancel_requested
+
+    def test_of_several_references_the_last_one_counts(self) -> None:
+        event = make_event()
+        assert event.result_ref is None
+
+        event.leave_result("s3://exports/1")
+        event.leave_result("s3://exports/2")
+
+        assert event.result_ref == "s3://exports/2"
+
+    @pytest.mark.parametrize("reference", ["x" * 1000, "\u00e9" * 500])
+    def test_a_reference_has_up_to_1000_bytes(self, reference: str) -> None:
+        event = make_event()
+        event.leave_result(reference)
+
+        assert event.result_ref == reference
+
+    @pytest.mark.parametrize(
+        "reference", ["", "x" * 1001, "\u00e9" * 501, "a\x00b", "a\nb", "\ud800"]
+    )
+    def test_a_reference_that_can_not_be_stored_is_refused_at_the_call(
+        self, reference: str
+    ) -> None:
+        event = make_event()
+        with pytest.raises(InvalidEvent):
+            event.leave_result(reference)
+
+        assert event.result_ref is None
+
+    @pytest.mark.parametrize("reference", [None, 7, b"x", ["x"]])
+    def test_a_reference_is_text(self, reference: Any) -> None:
+        with pytest.raises(WrongArgument):
+            make_event().leave_result(reference)

@@ -7,11 +7,12 @@ from collections.abc import Hashable
 from random import Random
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.consumer.item import Item
-from sa_outbox.consumer.lanes import Lanes
+from sa_outbox.consumer.lanes import Lanes, OneLane
 
 
 def make_item(position: int, lane: Hashable) -> Item:
@@ -237,6 +238,44 @@ class TestBatches:
 
         assert lanes.count == 5
         assert taken(lanes) == [2, 1, 3, 4, 6]
+
+
+class TestWithdrawing:
+    @pytest.mark.parametrize("make", [Lanes, OneLane])
+    def test_one_that_waits_is_never_handed_out(self, make: type[Lanes | OneLane]) -> None:
+        lanes = make()
+        items = [make_item(position, position) for position in (1, 2, 3)]
+        for item in items:
+            lanes.put(item)
+
+        assert lanes.withdraw(items[1])
+
+        taken = []
+        while (item := lanes.take()) is not None:
+            taken.append(item.position)
+            lanes.free(item.lane)
+        assert taken == [1, 3]
+        assert (lanes.count, lanes.ready, lanes.running) == (0, 0, 0)
+
+    @pytest.mark.parametrize("make", [Lanes, OneLane])
+    def test_one_that_a_hand_has_stays_with_it(self, make: type[Lanes | OneLane]) -> None:
+        lanes = make()
+        item = make_item(1, 1)
+        lanes.put(item)
+        lanes.take()
+
+        assert not lanes.withdraw(item)
+        assert lanes.running == 1
+
+    def test_the_next_of_its_lane_moves_up(self) -> None:
+        lanes = Lanes()
+        first, second = make_item(1, "a"), make_item(2, "a")
+        lanes.put(first)
+        lanes.put(second)
+
+        assert lanes.withdraw(first)
+
+        assert lanes.take() is second
 
 
 class TestLeaving:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from sa_outbox import Reject, RetryPolicy
+from sa_outbox.consumer.dispatch import Interrupted
 from sa_outbox.consumer.item import Fate, Item
 from sa_outbox.consumer.outcomes import Outcomes
 from sa_outbox.listener import Listener, Order
@@ -39,6 +40,39 @@ def make_item(*, attempts: int = 0, state: str = "", fate: Fate = "done") -> Ite
     item = Item((7, UUID(int=7), "t", "k"), "k", attempts=attempts, state=state)
     item.fate = fate
     return item
+
+
+class TestCancelled:
+    @pytest.mark.parametrize(("has_begun", "attempts"), [(True, 2), (False, 1)])
+    def test_one_that_was_interrupted_has_not_failed(self, has_begun: bool, attempts: int) -> None:
+        bench = Bench("none")
+        item = make_item(attempts=1)
+
+        bench.outcomes.decide(item, Interrupted(has_begun=has_begun))
+        bench.outcomes.tell([item])
+
+        assert (item.fate, item.attempts, item.failure) == ("cancel", attempts, None)
+        (told,) = bench.told
+        assert isinstance(told, DeliverySettled)
+        assert told.outcome == "cancelled"
+
+    def test_one_that_fails_after_the_request_is_not_attempted_again(self) -> None:
+        bench = Bench("none")
+        item = make_item()
+        item.cancel_requested = True
+
+        bench.outcomes.decide(item, ValueError("no"))
+
+        assert (item.fate, item.attempts) == ("cancel", 1)
+        assert item.failure is not None
+
+    def test_one_that_is_done_all_the_same_is_done(self) -> None:
+        item = make_item()
+        item.cancel_requested = True
+
+        Bench("none").outcomes.decide(item, None)
+
+        assert item.fate == "done"
 
 
 class TestFates:

@@ -162,6 +162,38 @@ class TestParked:
         assert [each["position"] for each in document] == [item.position for item in items]
 
 
+class TestCancelled:
+    @pytest.mark.parametrize("fate", ["cancel", "withdraw"])
+    def test_its_row_stays_and_says_so(self, fate: Fate) -> None:
+        item = make_item(fate, attempts=1, delay=9.0, state="scheduled")
+
+        writes = planned(item)
+
+        assert names(writes) == ["park", "advance"]
+        assert document_of(writes, "park")[0]["state"] == "cancelled"
+        assert document_of(writes, "park")[0]["delay"] is None
+
+
+class TestResults:
+    def test_they_are_stored_with_the_cursor(self) -> None:
+        item = make_item("done", result=("s3://7", 60.0))
+
+        writes = planned(make_item("done"), item)
+
+        assert names(writes) == ["leave_results", "advance"]
+        assert document_of(writes, "leave_results") == [
+            {"event_id": str(item.event_id), "result_ref": "s3://7", "lifetime": 60.0}
+        ]
+
+    def test_a_failed_attempt_leaves_none(self) -> None:
+        writes = planned(
+            make_item("dead", result=("s3://7", 60.0), failure=FAILURE),
+            make_item("cancel", result=("s3://8", 60.0)),
+        )
+
+        assert "leave_results" not in names(writes)
+
+
 class TestDeadLetters:
     def test_they_are_written_with_their_reason(self) -> None:
         item = make_item("dead", attempts=5, crashes=3, reason="crashes", failure=FAILURE)
@@ -282,7 +314,7 @@ class TestAnyEvents:
 
         assert [write.fenced for write in writes] == [False] * (len(writes) - 1) + [True]
         assert writes[-1].values.items() >= MOVED.items()
-        order = ["bury", "park", "settle", "promote", "remember_error"]
+        order = ["bury", "park", "settle", "leave_results", "promote", "remember_error"]
         assert names(writes)[:-1] == [name for name in order if name in names(writes)]
 
     @given(items(), st.booleans())
@@ -294,7 +326,8 @@ class TestAnyEvents:
     def test_every_event_is_accounted_for_once(self, items: list[Item]) -> None:
         writes = planned(*items)
 
-        for name, fates in (("bury", ("dead",)), ("park", ("park", "behind", "schedule"))):
+        set_aside = ("park", "behind", "schedule", "cancel", "withdraw")
+        for name, fates in (("bury", ("dead",)), ("park", set_aside)):
             expected = [item.position for item in items if item.fate in fates]
             document = document_of(writes, name) if name in names(writes) else []
             assert [each["position"] for each in document] == expected

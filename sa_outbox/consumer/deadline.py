@@ -1,0 +1,93 @@
+"""The time limit of a handler's call, and what cancels it."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from anyio import CancelScope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNTIL_STUCK = 5.0
+"""Seconds a handler may take to end after it was cancelled."""
+
+
+class Deadline:
+    """The time limit of one call after the other, with one scope and one timer for many calls.
+
+    One of each for every call would cost more than a quick handler. When the timer fires it looks
+    how long the present call has run, cancels it or waits for the rest.
+
+    Invariant: the scope is cancelled only during a call, and left when that call has ended. What
+    the hand does between two calls is as if there were none.
+    """
+
+    def __init__(self, seconds: float | None, on_stuck: Callable[[float], None]) -> None:
+        self._seconds = seconds
+        self._on_stuck = on_stuck
+        self._scope: CancelScope | None = None
+        self._calling = False
+        self._started = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_late = False
+        """The time limit was exceeded."""
+
+    def begin(self) -> None:
+        if self._scope is None:
+            self._scope = CancelScope()
+            self._scope.__enter__()
+        self._calling = True
+        self._started = monotonic()
+        if self._timer is None and self._seconds is not None:
+            self._set_timer(self._seconds)
+
+    def end(self) -> float:
+        """The call has ended; how long it took."""
+        self._calling = False
+        return monotonic() - self._started
+
+    def interrupt(self) -> None:
+        """Cancel the call, if there is one. Its time limit stands."""
+        if self._calling and self._scope is not None:
+            self._scope.cancel()
+
+    @property
+    def is_calling(self) -> bool:
+        return self._calling
+
+    @property
+    def is_over(self) -> bool:
+        """The call was cancelled, whether it minded or not."""
+        return self._scope is not None and self._scope.cancel_called
+
+    def leave(self, error: BaseException | None = None) -> bool:
+        """Leave the scope; the next call has a new one. True if *error* was its cancellation."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.is_late = False
+        scope, self._scope = self._scope, None
+        if scope is None:
+            return False
+        return bool(scope.__exit__(None if error is None else type(error), error, None))
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        scope, seconds = self._scope, self._seconds
+        if not self._calling or scope is None or seconds is None:
+            return
+        taken = monotonic() - self._started
+        if self.is_late:
+            self._on_stuck(taken)
+        elif taken >= seconds:
+            self.is_late = True
+            scope.cancel()
+            self._set_timer(UNTIL_STUCK)
+        else:
+            self._set_timer(seconds - taken)
