@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .arguments import checked_event_id, checked_text
+from .codec import encode_plain
 from .errors import ConfigError, EventNotFound, NotAtomic
 from .place import Asking, connection_of
 from .producer import internals
-from .sql import cancelling
+from .sql import audit, cancelling
 from .sql.notify import notify
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Cancelling:
         self._range_of = cancelling.range_of(tables)
         self._request = cancelling.request(tables)
         self._dead = cancelling.dead(tables)
+        self._record = audit.record(tables)
         self._notify = notify(settings.names.notify_channel, CANCEL)
 
     def cancel(
@@ -91,6 +93,11 @@ class Cancelling:
             )
             for each in concerned
         }
+        if self._settings.audit != "off":
+            for name, answer in answers.items():
+                if answer == "cancelled":
+                    document = encode_plain([_record(position, why)])
+                    asking.rows(self._record, listener=name, document=document)
         if "requested" in answers.values() and self._settings.notifies:
             asking.rows(self._notify)
         return answers
@@ -141,3 +148,14 @@ class Cancelling:
 
     def _ended(self, asking: Asking, one: dict[str, Any]) -> Answer:
         return "dead" if asking.rows(self._dead, **one) else "done"
+
+
+def _record(position: int, reason: str | None) -> dict[str, Any]:
+    detail: dict[str, Any] = {} if reason is None else {"reason": reason}
+    return {
+        "position": position,
+        "action": "cancelled",
+        "attempt": None,
+        "ago": 0.0,
+        "detail": detail,
+    }

@@ -19,6 +19,9 @@ def records(items: Iterable[Item], audit: Audit, *, counted: bool) -> list[dict[
         return []
     found: list[dict[str, Any]] = []
     for item in items:
+        if item.fate in ("cancel", "withdraw"):
+            found.append(_record(item, "cancelled", item.attempts))
+            continue
         if item.failure is None and item.fate != "done":
             continue  # not attempted: scheduled, or behind another one
         if audit == "all":

@@ -29,7 +29,7 @@ WITH_SESSION = "tests.crash.queue_app:with_session"
 EFFECTS = ("one_by_one", "in_batches")
 
 MANY = int(os.environ.get("QUEUE_EVENTS", "3000"))
-"""A minute on two cores that are busy; by hand it was run with 100,000."""
+"""Enough for a minute or two on two cores."""
 LEASE = 3.0
 SPARE = 4.0
 """Seconds that a busy machine may need beyond a lease."""

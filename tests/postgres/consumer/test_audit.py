@@ -96,6 +96,27 @@ async def test_with_exceptions_only_what_went_wrong_is(
     ]
 
 
+async def test_a_cancellation_is_recorded(
+    notify: Notify, engine: Engine, database: Database, consuming: Consuming
+) -> None:
+    outbox = Outbox(notify=notify, audit="exceptions")
+
+    @outbox.listener("mailer", on="order.*", order="none")
+    async def mail(event: Event[Any]) -> None:
+        raise AssertionError("it was cancelled")
+
+    async with consuming(outbox) as running:
+        await running.listening()
+    with outbox.sessionmaker(engine).begin() as session:
+        event = session.add_event("order.placed", {})
+        session.flush()
+        answers = outbox.cancel(session, event.event_id, reason="a mistake")
+
+    assert answers == {"mailer": "cancelled"}
+    [row] = database.rows("SELECT action, listener, detail FROM outbox_audit")
+    assert tuple(row) == ("cancelled", "mailer", {"reason": "a mistake"})
+
+
 async def test_without_it_nothing_is_recorded(
     outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
 ) -> None:
