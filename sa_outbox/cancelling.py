@@ -87,7 +87,7 @@ class Cancelling:
         )
         if listener is not None and not concerned:
             raise ConfigError(f"listener {listener!r} does not listen to {event_type!r}")
-        answers = {
+        answers: dict[str, Answer] = {
             each.name: self._cancel(
                 asking, each, {"listener": each.name, "position": position}, why
             )

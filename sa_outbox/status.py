@@ -28,7 +28,7 @@ DeliveryState: TypeAlias = Literal[
     "pending", "running", "succeeded", "failed", "dead", "cancelled", "unknown"
 ]
 
-_RIGHTS: Final = dict.fromkeys(
+_RIGHTS: Final[dict[str, str]] = dict.fromkeys(
     ("", "listeners", "deliveries", "ranges", "dead_letters", "results", "idempotency_keys"),
     "SELECT",
 )
@@ -178,9 +178,9 @@ class Statuses:
         declared = {each.name: each for each in self._listeners}
         found: dict[str, ListenerStatus] = {}
         for row in rows:
-            name = row["name"]
+            name: str | None = row["name"]
             judged = None if name is None else judge(row, declared.get(name))
-            if judged is not None:
+            if name is not None and judged is not None:
                 found[name] = judged
         if rows[0]["position"] is not None:
             registered = {row["name"] for row in rows}

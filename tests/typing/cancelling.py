@@ -7,7 +7,7 @@ A line that must be refused carries a ``type: ignore``, as in ``sessions.py``.
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -43,7 +43,7 @@ async def async_places(session: AsyncSession, connection: AsyncConnection, id_: 
 
 
 @outbox.listener("exports", on="export.*", order="none", cancellable=True)
-async def export(event: Event) -> None:
+async def export(event: Event[Any]) -> None:
     assert_type(event.cancel_requested, bool)
     assert_type(event.result_ref, str | None)
     event.leave_result("s3://exports/7")

@@ -251,9 +251,9 @@ class TestWithdrawing:
         assert lanes.withdraw(items[1])
 
         taken = []
-        while (item := lanes.take()) is not None:
-            taken.append(item.position)
-            lanes.free(item.lane)
+        while (next_one := lanes.take()) is not None:
+            taken.append(next_one.position)
+            lanes.free(next_one.lane)
         assert taken == [1, 3]
         assert (lanes.count, lanes.ready, lanes.running) == (0, 0, 0)
 

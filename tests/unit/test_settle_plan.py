@@ -105,6 +105,7 @@ class TestHold:
 
         writes = planned(make_item("done"), item)
 
+        assert STATEMENTS.hold is not None
         assert writes == [
             Write(
                 STATEMENTS.hold,

@@ -559,8 +559,8 @@ class TestPlaces:
 
         with Session(database.engine) as session, session.begin():
             assert outbox.cancel(session, str(ids[0])) == {"mailer": "cancelled"}
-        async with AsyncSession(async_engine) as session, session.begin():
-            assert await outbox.cancel(session, ids[1]) == {"mailer": "cancelled"}
+        async with AsyncSession(async_engine) as other, other.begin():
+            assert await outbox.cancel(other, ids[1]) == {"mailer": "cancelled"}
         async with async_engine.begin() as connection:
             assert await outbox.cancel(connection, ids[2]) == {"mailer": "cancelled"}
 

@@ -186,7 +186,7 @@ class TestFailing:
     async def test_a_failed_one_comes_again_while_others_go_on(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
     ) -> None:
-        got: list[tuple[int, int]] = []
+        got: list[int] = []
         failed: set[int] = set()
 
         @outbox.listener("mailer", on="order.*", order="none", concurrency=4, retry=QUICK)
