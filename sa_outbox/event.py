@@ -59,6 +59,10 @@ NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
 MAX_REFERENCE_BYTES: Final = 1000
 _set = object.__setattr__
 
+left_results: set[str] = set()
+"""Types of events for which a handler of this process has left a result: mostly none, and then
+nobody has to look at each event."""
+
 
 class Event(Generic[P_co]):
     """One event. The same class on both sides: what ``add_event`` returns, what a handler gets.
@@ -179,6 +183,7 @@ class Event(Generic[P_co]):
         if text is None:
             raise WrongArgument("reference is None: leave the call out", field="reference")
         _set(self, "_result_ref", text)
+        left_results.add(self.event_type)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"an event can't be changed: {name}")

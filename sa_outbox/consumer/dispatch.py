@@ -11,7 +11,7 @@ import anyio
 
 from sa_outbox.causation import HandledBatch, handled, handled_batch
 from sa_outbox.errors import HandlerTimeout, OutboxError
-from sa_outbox.event import now_cancel_requested
+from sa_outbox.event import left_results, now_cancel_requested
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
 from .deadline import Deadline
@@ -123,7 +123,7 @@ class Dispatch:
         if deadline.is_over:
             return self._cut_off()
         error = None if value is None else self._check_value(value)
-        if error is None:
+        if error is None and left_results:
             self._note_result(item, event)
         return error
 

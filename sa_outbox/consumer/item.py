@@ -75,24 +75,28 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
 
     Raises :class:`DecodeError` for a payload or header that can't be read.
     """
-    _, event_id, event_type, key, tenant, document, text, run_at, priority, created_at, *_ = row
-    headers: Any = {} if text == "{}" else decode(text)
-    if type(headers) is not dict:
-        raise DecodeError("the stored headers are not an object")
-    payload = event_types.load(event_type, version_of(headers), decode(document))
+    text: str = row[6]
+    version, headers = 1, {}
+    if text != "{}":
+        headers = decode(text)
+        if type(headers) is not dict:
+            raise DecodeError("the stored headers are not an object")
+        version = version_of(headers)
+    event_type: str = row[2]
+    payload = event_types.load(event_type, version, decode(row[5]))
     if payload_class is not None and not _fits(payload, payload_class):
         payload = _converted(payload, payload_class, event_type)
     return Event(
         event_type,
         payload,
-        event_id=event_id,
-        key=key,
-        tenant=tenant,
+        event_id=row[1],
+        key=row[3],
+        tenant=row[4],
         headers=headers,
-        run_at=None if run_at is None else _time(run_at),
-        priority=priority,
+        run_at=None if row[7] is None else _time(row[7]),
+        priority=row[8],
         position=row[0],
-        created_at=_time(created_at),
+        created_at=_time(row[9]),
     )
 
 
