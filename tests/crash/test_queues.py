@@ -300,12 +300,7 @@ def test_commits_that_overtake_each_other_are_taken_once_each(dsn: str, other_ds
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    ("wrong", "breaks"), [("without_holes", "lost"), ("without_comparing", "doubled")]
-)
-def test_a_queue_that_takes_events_wrongly_fails_the_same_test(
-    dsn: str, other_dsn: str, wrong: str, breaks: str
-) -> None:
-    found = stress(f"tests.crash.wrong_takers:{wrong}", dsn, other_dsn, seconds=6, seed=1)
+def test_a_queue_that_forgets_the_holes_fails_the_same_test(dsn: str, other_dsn: str) -> None:
+    found = stress("tests.crash.wrong_takers:without_holes", dsn, other_dsn, seconds=6, seed=1)
 
-    assert breaks in promises_broken(found), found
+    assert "lost" in promises_broken(found), found

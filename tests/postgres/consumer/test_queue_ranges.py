@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from sa_outbox import Event, Outbox
+from sa_outbox.sql import queues
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer
@@ -44,3 +45,27 @@ async def test_a_process_does_not_claim_a_range_that_it_is_working_on(
 
     assert (began, held.lease_token) == ([1, 2], 1)
     assert database.rows("SELECT FROM outbox_ranges") == []
+
+
+async def test_two_processes_that_read_the_same_events_do_not_both_take_them(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    """Whoever comes second finds another revision, and takes nothing."""
+
+    @outbox.listener("mailer", on="order.*", order="none")
+    async def mail(event: Event[Any]) -> None:
+        raise NotImplementedError
+
+    async with consuming(outbox) as running:
+        await running.consumer.drain()
+    producer.add(1)
+    revision = database.listener("mailer").revision
+    values = {"name": "mailer", "duration": 30.0, "revision": revision, "position": 1}
+    values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]"}
+    take = queues.take(outbox.tables)
+    with database.engine.begin() as connection:
+        first = connection.execute(take, {**values, "owner": "one"}).all()
+        second = connection.execute(take, {**values, "owner": "other"}).all()
+
+    assert (len(first), second) == (1, [])
+    assert [row.locked_by for row in database.rows("SELECT * FROM outbox_ranges")] == ["one"]
