@@ -9,6 +9,7 @@ from sqlalchemy.types import Text, Uuid
 
 from .cancelling import holds
 from .names import log_name, quoted
+from .partitions import partition_of
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -36,7 +37,7 @@ def status(tables: Tables) -> TextClause:
                 WHERE tenant = :tenant AND event_type = :event_type AND key = :key
                   AND expires_at > clock_timestamp())) AS event_id
         ), event AS MATERIALIZED (
-            SELECT id, event_type, created_at FROM {log_name(tables)}
+            SELECT id, event_type, key, created_at FROM {log_name(tables)}
             WHERE event_id = (SELECT event_id FROM wanted)
         ), dead AS MATERIALIZED (
             SELECT DISTINCT ON (listener) listener, position, event_type, event_created_at,
@@ -69,7 +70,8 @@ def status(tables: Tables) -> TextClause:
         FROM wanted
         LEFT JOIN event ON true
         LEFT JOIN concerned AS c ON true
-        LEFT JOIN {quoted(tables.listeners)} AS l ON l.name = c.name AND l.partition = 0
+        LEFT JOIN {quoted(tables.listeners)} AS l ON l.name = c.name
+              AND l.partition = {partition_of("event.key", "event.id", "l.partition_count")}
         LEFT JOIN {quoted(tables.deliveries)} AS d
                ON d.listener = c.name AND d.position = event.id
         LEFT JOIN LATERAL (

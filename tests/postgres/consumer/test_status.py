@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Category, Event, Outbox
+from sa_outbox.consumer.partition import partition_of
 from sa_outbox.errors import EventNotFound, InvalidEvent, WrongArgument
 from sa_outbox.settings import Notify
 from sa_outbox.status import EventStatus, ListenerStatus
@@ -423,3 +424,25 @@ class TestMistakes:
             assert (await outbox.status(session, event_id)).position == 1
         async with async_engine.connect() as connection:
             assert (await outbox.status(connection, event_id)).position == 1
+
+
+async def test_of_a_partitioned_listener_the_cursor_of_its_own_partition_tells(
+    outbox: Outbox, producer: Producer, database: Database
+) -> None:
+    @outbox.listener("l", on="order.*", partitions=4)
+    async def listen(event: Event[Any]) -> None:
+        raise NotImplementedError
+
+    keys = [next(f"k{n}" for n in range(99) if partition_of(f"k{n}", 0, 4) == p) for p in range(4)]
+    ids = [add(producer, key=key) for key in keys]
+    for partition in range(4):  # the odd ones have come past all of it
+        database.rows(
+            "INSERT INTO outbox_listeners (name, partition, partition_count, last_processed_id)"
+            " VALUES ('l', :partition, 4, :position)",
+            partition=partition,
+            position=100 * (partition % 2),
+        )
+
+    found = [of(outbox, database, each).state for each in ids]
+
+    assert found == ["pending", "succeeded", "pending", "succeeded"]
