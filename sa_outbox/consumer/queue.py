@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 A_STINT = 1.0
 """Seconds that a range should last."""
+LOCKED = 0.1
+"""Seconds until something is asked for again that is free, and that somebody has locked."""
 MOST_SIDE_BY_SIDE = 8
 LOWEST = -(2**15)
 
@@ -167,8 +169,10 @@ class Queue:
         """Take as long as there is room; then how long there is nothing to do, None: until rung."""
         while len(self.held) < self._most and not self.stints.stopping:
             state = await self._taker.state([part for _, part in self.held])
-            self._is_paused = state["paused"]
-            taken = None if self._is_paused else await self._next(state)
+            self._is_paused = state is None or state["paused"]
+            if self._is_paused:
+                return self._shared.settings.poll_interval.total_seconds()
+            taken = await self._next(state)
             if taken is None:
                 return self._pause(state)
             if taken == "again":
@@ -205,10 +209,11 @@ class Queue:
         return taken
 
     def _pause(self, state: Any) -> float | None:
-        if state["paused"]:
-            return self._shared.settings.poll_interval.total_seconds()
         times = [each for each in (state["due_in"], state["free_in"]) if each is not None]
-        return max(0.0, min(times)) + 0.002 if times else None
+        if not times:
+            return None
+        # What is due or free by now and was not to be had is locked by somebody.
+        return min(times) + 0.002 if min(times) > 0 else LOCKED
 
     async def _work(self, lease: Lease, taken: Taken) -> None:
         began = monotonic()

@@ -104,11 +104,12 @@ class Taker:
         """Whether the log may hold something that nobody has taken."""
         return self._shared.horizon.latest.number > self._read_look
 
-    async def state(self, held: list[int]) -> Any:
-        (row,) = await self._shared.connections.rows(
+    async def state(self, held: list[int]) -> Any | None:
+        """None: somebody has deleted the queue's row."""
+        rows = await self._shared.connections.rows(
             self._shared.statements.ranges.state, name=self._listener.name, held=held
         )
-        return row
+        return rows[0] if rows else None
 
     async def abandoned(self, held: list[int]) -> Taken | None:
         """A range that another process has left, none of those *held* here: one of them whose
@@ -150,10 +151,10 @@ class Taker:
         async with connections.connection() as connection, connection.transaction():
             lock = self._shared.statements.ranges.lock
             name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
-            (row,) = await connection.rows(lock, name=name, patience=patience)
-            if row["paused"]:
+            rows = await connection.rows(lock, name=name, patience=patience)
+            if not rows or rows[0]["paused"]:
                 return None
-            choice = await self._choose(connection, row, size)
+            choice = await self._choose(connection, rows[0], size)
             await self._set_aside(connection, choice)
             taken = await self._take(connection, choice)
         return self._took(look, choice, taken)
@@ -164,8 +165,6 @@ class Taker:
             return "again"
         if not self._is_behind:
             self._read_look = max(self._read_look, look.number)
-        elif taken is None:
-            return "again"
         return "again" if choice.later and taken is None else taken
 
     async def _take(self, asked: Asked, choice: Choice) -> Taken | None:
@@ -195,10 +194,15 @@ class Taker:
                 left = leaving(old.read_to, old.holes, [row[0] for row in rows])
                 return Choice(old, rows, *left)
         look = self._shared.horizon.latest
-        rows, self._is_behind = await self._reader.read(
-            asked, old, look, room=size, now=monotonic()
-        )
-        return Choice(old, rows, old.read_to, old.holes)
+        while True:
+            rows, self._is_behind = await self._reader.read(
+                asked, old, look, room=size, now=monotonic()
+            )
+            if rows or not self._is_behind:
+                return Choice(old, rows, old.read_to, old.holes)
+            # All of other types. Not from the row again: it stays where it was until something is
+            # taken, or much was passed.
+            size = self._listener.batch_size
 
     async def _out_of_turn(
         self, asked: Asked, old: Progress, size: int, *, urgent: bool

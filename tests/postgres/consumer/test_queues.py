@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, Rate, Reject, RetryPolicy
-from sa_outbox.observe import AttemptFailed, LeaseClaimed, LeaseDropped
+from sa_outbox.consumer.taking import Taker
+from sa_outbox.observe import AttemptFailed, LeaseClaimed, LeaseDropped, Looked
 from tests.support import comes_true
 
 from .conftest import QUICK, Consuming, Database, Producer
@@ -156,6 +157,82 @@ class TestSharing:
                 assert got == [2]
             await running.done("mailer", 2)
         assert got == [2, 1]
+
+    async def test_other_types_above_an_open_transaction_are_read_once_and_not_for_ever(
+        self,
+        outbox: Outbox,
+        producer: Producer,
+        consuming: Consuming,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        asked = 0
+        state = Taker.state
+
+        async def counted(self: Taker, held: list[int]) -> Any:
+            nonlocal asked
+            asked += 1
+            return await state(self, held)
+
+        monkeypatch.setattr(Taker, "state", counted)
+        got = queue(outbox, concurrency=1)
+        with producer.open() as session:
+            producer.add(*range(20), event_type="other.thing")
+            session.add_event("order.placed", {"n": 1})
+            session.flush()
+            producer.add(*range(20), event_type="other.thing")
+            async with consuming(outbox) as running:
+                await running.consumer.drain()
+                asked_at_rest = asked
+                await running.consumer.drain()
+        assert got == []
+        assert asked - asked_at_rest < 20
+
+    async def test_a_queue_whose_row_was_deleted_waits_and_does_not_end_the_process(
+        self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    ) -> None:
+        got = queue(outbox)
+        async with consuming(outbox) as running:
+            await running.listening()
+            database.rows("DELETE FROM outbox_listeners")
+            producer.add(1)
+            await running.recorder.seen(Looked, ceiling=1)
+            database.rows("INSERT INTO outbox_listeners (name) VALUES ('mailer')")
+            producer.add(2)
+            await running.done("mailer", 2)
+        assert sorted(got) == [1, 2]
+
+    async def test_a_range_that_somebody_has_locked_is_asked_for_now_and_then(
+        self,
+        outbox: Outbox,
+        producer: Producer,
+        database: Database,
+        consuming: Consuming,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """As one of a process that was stopped in the middle of a transaction."""
+        times: list[float] = []
+        abandoned = Taker.abandoned
+
+        async def noted(self: Taker, held: list[int]) -> Any:
+            times.append(anyio.current_time())
+            return await abandoned(self, held)
+
+        monkeypatch.setattr(Taker, "abandoned", noted)
+        queue(outbox)
+        producer.add(1)
+        async with consuming(outbox) as running:
+            await running.consumer.drain()
+            database.rows(
+                "INSERT INTO outbox_ranges (listener, last_processed_id, gaps)"
+                " VALUES ('mailer', 1, '[[1, 1]]')"
+            )
+            with database.engine.begin() as connection:
+                connection.execute(text("SELECT FROM outbox_ranges FOR UPDATE"))
+                producer.add(2)
+                await comes_true(lambda: len(times) >= 15)
+            await running.consumer.drain()
+        assert times[14] - times[0] > 0.3
+        assert ranges(database) == []
 
     async def test_sync_handlers_and_batches_work_too(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
