@@ -4,10 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
-PROCESSES ?= auto
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES)
+# One more than there are cores: tests wait for the database, too.
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test check lint docs bench format clean
+.PHONY: help demo test check lint docs bench format clean browser
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
@@ -39,8 +40,21 @@ lint: $(INSTALLED)
 check: lint
 	$(PYTEST) -m "not long"
 
-test: lint
+test: lint browser
 	$(PYTEST)
+
+# For the tests of the dashboard; without one they are skipped. Never fails.
+browser:
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	    || command -v google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing chromium for the tests of the dashboard"; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } \
+	        >/dev/null 2>&1 || echo "chromium could not be installed: those tests are skipped"; \
+	else \
+	    echo "no Chromium on the PATH: install one (Debian: apt-get install chromium) and the"; \
+	    echo "tests of the dashboard in a browser run too"; \
+	fi
 
 docs: $(DOCS_INSTALLED)
 	$(BIN)/zensical build

@@ -14,7 +14,10 @@ outbox = Outbox()
 began: list[float] = []
 
 
-@outbox.listener("latency", on="order.paid", start="now")
+order: Any = os.environ.get("BENCH_ORDER", "key")
+
+
+@outbox.listener(f"latency_{order}", on="order.paid", order=order, start="now")
 async def note(_event: Event[Any]) -> None:
     began.append(time.monotonic())
     if len(began) == int(os.environ["BENCH_EVENTS"]):

@@ -22,8 +22,9 @@ event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
 ``cancelling.py`` and ``status.py`` (cancel an event, ask what became of it), ``place.py`` (in whose
 transaction),
 ``tables.py`` (the tables), ``migrations`` (the DDL, frozen), ``schema`` (migrate and verify),
-``embedded`` (a PostgreSQL for demo, tests and development), ``cli.py`` (``sa-outbox``). The words
-are those of ``docs/glossary.md``.
+``operations`` (see and repair), ``dashboard`` (the same in a browser), ``monitoring`` (health,
+metrics, traces; ``tracing.py`` is where spans begin), ``embedded`` (a PostgreSQL for demo, tests
+and development), ``cli`` (``sa-outbox``). The words are those of ``docs/glossary.md``.
 """
 
 from ._version import __version__

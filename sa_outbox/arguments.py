@@ -48,6 +48,11 @@ def check_event_type(name: str) -> None:
             '".", ":", "/" or "-", as in "order.placed"',
             field="event_type",
         )
+    if name.startswith("outbox."):
+        raise InvalidEvent(
+            f"event type {name!r}: those that begin with outbox. are the outbox's own",
+            field="event_type",
+        )
     if len(_known_good) < 10_000:  # a program that makes names up must not fill the memory
         _known_good.add(name)
 

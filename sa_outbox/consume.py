@@ -29,17 +29,21 @@ from .errors import ConfigError, NotDrained, SchemaError
 from .loading import did_you_mean, load_outbox
 from .logs import FORMATS, LEVELS, make_log, take_standard_logging
 from .observe import DeliverySettled
+from .process.monitoring import make_monitor, monitor_options
 from .process.options import seconds_from_zero, setting_options
 from .process.stopping import Ending, Exit
+from .process.streams import forget_closed_streams, hold_standard_streams
 from .process.waiting import Unreachable, explain, is_of_the_database, reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from datetime import timedelta
 
     from sqlalchemy import URL
 
     from .logs import Format, Level, Log
+    from .monitoring import Monitor
     from .observe import Observation
     from .outbox import Outbox
 
@@ -117,6 +121,7 @@ Exit codes:
     show_envvar=True,
     help="debug has several lines for every event.",
 )
+@monitor_options
 @setting_options
 @click.version_option(__version__, prog_name="sa_outbox.consume")
 def command(
@@ -129,6 +134,9 @@ def command(
     wait_for_database: timedelta,
     form: Format | None,
     level: Level,
+    monitor_port: int | None,
+    monitor_host: str,
+    metrics: bool,
     **settings: Any,
 ) -> None:
     """Deliver the events of an outbox to its listeners, until it is stopped.
@@ -142,7 +150,7 @@ def command(
         python -m sa_outbox.consume shop.app:outbox
         python -m sa_outbox.consume shop.app:outbox --once
     """
-    _hold_standard_streams()
+    hold_standard_streams()
     with _told_as_usage():
         outbox = load_outbox(app)
         # A program may have read its .env file meanwhile.
@@ -156,11 +164,13 @@ def command(
             listen_url=listen or None,
             settings=ConsumerSettings(**settings),
         )
+        monitor = make_monitor(consumer, monitor_port, monitor_host, metrics=metrics)
         log = make_log(form, level, sys.stdout)
         take_standard_logging(form, sys.stderr)
-        process = Process(consumer, database, log, wait_for_database.total_seconds(), once=once)
+        patience = wait_for_database.total_seconds()
+        process = Process(consumer, database, log, patience, monitor, once=once)
         code = process.run()
-    _forget_closed_streams()
+    forget_closed_streams()
     raise SystemExit(code)
 
 
@@ -168,12 +178,20 @@ class Process:
     """A consumer from the start of its process to its exit code."""
 
     def __init__(
-        self, consumer: Consumer, database: URL, log: Log, patience: float, *, once: bool
+        self,
+        consumer: Consumer,
+        database: URL,
+        log: Log,
+        patience: float,
+        monitor: AbstractContextManager[Monitor | None],
+        *,
+        once: bool,
     ) -> None:
         self._consumer = consumer
         self._database = database
         self._log = log
         self._patience = patience
+        self._monitor = monitor
         self._once = once
         self._tally: Counter[str] = Counter()
         self._ending: Ending | None = None
@@ -202,7 +220,9 @@ class Process:
 
         grace = consumer.settings.grace_period.total_seconds()
         ending = self._ending = Ending(self._log, grace, stop=stop, cancel=scope.cancel)
-        with scope, ending:
+        with scope, self._monitor as monitor, ending:
+            if monitor is not None:
+                self._log.say("info", "monitor", host=monitor.host, port=monitor.port)
             for each in (self._log, ending.observe):
                 consumer.observers.add(each)
             code = await self._consume()
@@ -274,26 +294,6 @@ def _told_as_usage() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-
-
-def _hold_standard_streams() -> None:
-    """Started without them (``>&-``), the next connection would get number 1: a program that
-    prints would write into it."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-
-
-def _forget_closed_streams() -> None:
-    """What is still in their buffers would be an error at exit, and its exit code 120."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
 
 
 if __name__ == "__main__":

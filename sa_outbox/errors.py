@@ -20,6 +20,11 @@
     ├── DuplicateEvent              its idempotency key is taken; by choice, see on_duplicate
     ├── PayloadNotKnown             a deferred value was asked for before the flush
     ├── EventNotFound               no event has this id, or idempotency key          (LookupError)
+    ├── DeadLetterNotFound          no dead letter has this id                        (LookupError)
+    ├── NotEdited                   a dead letter was resolved or edited by somebody else
+    ├── ListenerNotFound            the database knows no listener of this name       (LookupError)
+    ├── ListenerInUse               a consumer works for the listener
+    ├── NotSkipped                  the event is settled, being handled, or not there
     ├── SchemaError                 the tables are missing, old, new or altered
     ├── EmbeddedError               the embedded PostgreSQL can't be had or started
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
@@ -263,6 +268,39 @@ class EventNotFound(OutboxError, LookupError):
     """
 
     code = "event-not-found"
+
+
+class DeadLetterNotFound(OutboxError, LookupError):
+    """No dead letter has this id. Nothing was changed."""
+
+    code = "dead-letter-not-found"
+
+
+class NotEdited(OutboxError):
+    """A dead letter was not edited: somebody else has edited or resolved it since it was read.
+
+    Nothing was changed. Read it again, and edit what is there now.
+    """
+
+    code = "not-edited"
+
+
+class ListenerNotFound(OutboxError, LookupError):
+    """The database knows no listener of this name. Nothing was changed."""
+
+    code = "listener-not-found"
+
+
+class ListenerInUse(OutboxError):
+    """A consumer works for the listener that was to be retired. Nothing was changed."""
+
+    code = "listener-in-use"
+
+
+class NotSkipped(OutboxError):
+    """The event to skip is settled, being handled, or not there. Nothing was changed."""
+
+    code = "not-skipped"
 
 
 class SchemaError(OutboxError):

@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from .arguments import checked_text
@@ -55,20 +55,19 @@ class _NotKnown(Enum):
     NOT_KNOWN = "not known before the flush"
 
 
+OWN_TYPES: Final = "outbox."
+"""How the types of the outbox's own events begin; nobody else adds such."""
 NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
 MAX_REFERENCE_BYTES: Final = 1000
-_set = object.__setattr__
+_set, _new = object.__setattr__, object.__new__
 
 left_results: set[str] = set()
 """Types of events for which a handler of this process has left a result: mostly none, and then
 nobody has to look at each event."""
 
 
-class Event(Generic[P_co]):
-    """One event. The same class on both sides: what ``add_event`` returns, what a handler gets.
-
-    It can't be changed: one event may be looked at by many listeners.
-    """
+class _Fields(Generic[P_co]):
+    """What an event holds, while it can be set: see ``stored_event``."""
 
     __slots__ = (
         "__weakref__",
@@ -110,6 +109,15 @@ class Event(Generic[P_co]):
     # Not there until they are set: there is one event for each attempt, and few need them.
     _cancel_requested: bool
     _result_ref: str
+
+
+class Event(_Fields[P_co]):
+    """One event. The same class on both sides: what ``add_event`` returns, what a handler gets.
+
+    It can't be changed: one event may be looked at by many listeners.
+    """
+
+    __slots__ = ()
 
     def __init__(
         self,
@@ -200,6 +208,37 @@ class Event(Generic[P_co]):
     def __repr__(self) -> str:
         # No payload, key or headers: a repr ends in logs, and payloads hold people's data.
         return f"<Event {self.event_type} {self.event_id}>"
+
+
+def stored_event(
+    event_type: str,
+    payload: object,
+    event_id: UUID,
+    key: str | None,
+    tenant: str | None,
+    headers: Mapping[str, str | int],
+    run_at: datetime | None,
+    priority: int,
+    position: int,
+    created_at: datetime,
+) -> Event[object]:
+    """Make an event from a row of the log. ``Event(...)`` in a seventh of its time: its fields are
+    set before it is an event, which can't be changed."""
+    made: Any = _new(_Fields)
+    made.event_type = event_type
+    made._payload = payload  # noqa: SLF001 - its own
+    made.event_id = event_id
+    made._key = key  # noqa: SLF001 - its own
+    made.tenant = tenant
+    made._headers = headers  # noqa: SLF001 - its own
+    made.run_at = run_at
+    made.priority = priority
+    made.idempotency_key = None
+    made.position = position
+    made.created_at = created_at
+    made.duplicate_of = None
+    made.__class__ = Event
+    return made  # type: ignore[no-any-return]  # a cast would be a call for each event
 
 
 def now_known(event: Event[object], *, payload: object, key: str | None) -> None:

@@ -63,7 +63,8 @@ class Listener:
     """``order="total"`` waits so long for an event whose transaction is still open while later
     ones are committed; None: for ever. Then it goes on, and that event comes when it commits."""
     rate: Rate | None = None
-    """``order="none"``: most events that begin in a time, in each process."""
+    """``order="none"``: most events that begin in a time, in each process: four processes
+    begin four times as many."""
     tenant_concurrency: int | None = None
     """``order="none"``: how many of ``concurrency`` one tenant may use, in each process."""
     tenant_rate: Rate | None = None

@@ -44,10 +44,15 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.ListenerRegistered: ("info", "listener registered"),
     observe.ListenerChanged: ("info", "listener changed"),
     observe.ListenerOrphaned: ("warning", "listener orphaned"),
+    observe.CopyFound: ("warning", "database is a copy"),
+    observe.CopyAdopted: ("info", "copy adopted"),
     observe.PartitionsDiffer: ("warning", "partitions differ"),
     observe.LeaseClaimed: ("info", "lease claimed"),
+    observe.RangeTaken: ("debug", "range taken"),
     observe.LeaseReleased: ("info", "lease released"),
     observe.LeaseDropped: ("warning", "lease dropped"),
+    observe.LeasesKept: ("debug", "leases kept"),
+    observe.Notified: ("debug", "notified"),
     observe.Woken: ("debug", "woken"),
     observe.Looked: ("debug", "looked"),
     observe.HorizonHeld: ("warning", "horizon held"),
@@ -55,9 +60,17 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.AttemptFailed: ("warning", "attempt failed"),
     observe.DeliverySettled: ("debug", "settled"),
     observe.DeadLettered: ("error", "dead letter"),
+    observe.BacklogMeasured: ("debug", "backlog measured"),
     observe.CaughtUp: ("debug", "caught up"),
     observe.WentCareful: ("warning", "careful"),
     observe.Ticked: ("info", "ticked"),
+    observe.PartitionMade: ("info", "partition made"),
+    observe.PartitionDropped: ("info", "partition dropped"),
+    observe.CatchAllEmptied: ("warning", "catch-all emptied"),
+    observe.RetentionHeld: ("warning", "retention held"),
+    observe.RetentionWaits: ("warning", "retention waits"),
+    observe.RetentionRefused: ("warning", "retention refused"),
+    observe.RowsPurged: ("info", "rows purged"),
     observe.DatabaseAway: ("warning", "database away"),
     observe.DatabaseBack: ("info", "database back"),
     observe.Listening: ("info", "listening"),
@@ -69,7 +82,8 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
 
 MOST_FRAMES = 30
 MOST_CAUSES = 10
-_TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, LeaseClaimed, LeaseDropped)
+_OF_LEASES = (LeaseClaimed, observe.RangeTaken, LeaseDropped)
+_TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, *_OF_LEASES)
 """Observations that begin or end an outage: followed whether they are written or not."""
 _FIRST = ("timestamp", "level", "event")
 _OF_LINES = {"stack", "exception"}
@@ -136,7 +150,7 @@ class Log:
                 away.pop(where, None)
             case observe.Listening():
                 away.pop("LISTEN", None)
-            case LeaseClaimed(listener) | LeaseDropped(listener):
+            case LeaseClaimed(listener) | observe.RangeTaken(listener) | LeaseDropped(listener):
                 away.pop(f"listener {listener}", None)
             case _:
                 pass

@@ -84,6 +84,25 @@ class ListenerOrphaned(Observation):
 
 
 @dataclass(slots=True)
+class CopyFound(Observation):
+    """This database was at home elsewhere: restored from a dump, or cloned. Listeners that act on
+    the world outside wait until somebody adopts it; all others run."""
+
+    database: str
+    listeners: tuple[str, ...]
+    """Those that wait."""
+    command: str
+
+
+@dataclass(slots=True)
+class CopyAdopted(Observation):
+    """The database is at home here from now on: those that waited are claimed."""
+
+    database: str
+    listeners: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class LeaseClaimed(Observation):
     """This consumer works for the listener from now on."""
 
@@ -93,6 +112,20 @@ class LeaseClaimed(Observation):
     after_crash: bool
     """The lease before expired instead of being released: the first events go one by one."""
     partition: int = 0
+
+
+@dataclass(slots=True)
+class RangeTaken(Observation):
+    """This consumer works on these events of a queue from now on. Told often: many times a second
+    by a queue that has much to do."""
+
+    listener: str
+    number: int
+    """Of the range, in ``outbox_ranges``."""
+    events: int | None
+    """How many; None for what another process has left, which is read later."""
+    after_crash: bool
+    """The lease before expired: the events go one by one."""
 
 
 @dataclass(slots=True)
@@ -114,6 +147,17 @@ class LeaseDropped(Observation):
 
 
 @dataclass(slots=True)
+class LeasesKept(Observation):
+    """What this consumer holds is renewed, three times in the life of a lease; the database has
+    answered just now."""
+
+    listeners: tuple[str, ...]
+    """The listener of each cursor that it holds: of one with partitions, once for each."""
+    ranges: int
+    """Ranges of queues that it holds."""
+
+
+@dataclass(slots=True)
 class PartitionsDiffer(Observation):
     """The listener has another number of partitions in the database than it is declared with. That
     of the database holds, for every process, until it is changed with ``repartition``."""
@@ -121,6 +165,13 @@ class PartitionsDiffer(Observation):
     listener: str
     partitions: int
     declared: int
+
+
+@dataclass(slots=True)
+class Notified(Observation):
+    """A notification came. Several may lead to one look."""
+
+    of: Literal["events", "released", "cancelled", "adopted"]
 
 
 @dataclass(slots=True)
@@ -140,6 +191,8 @@ class Looked(Observation):
     """Up to here nothing can still appear."""
     writers: int
     """Transactions that may still add events below the ceiling."""
+    seconds: float = 0.0
+    """How long it took."""
 
 
 @dataclass(slots=True)
@@ -204,6 +257,28 @@ class DeadLettered(Observation):
 
 
 @dataclass(slots=True)
+class BacklogMeasured(Observation):
+    """What waits for a listener, asked of the database every ``measure_interval``. Only for
+    observers that want it: those with a true attribute ``wants_measures``."""
+
+    listener: str
+    events: int
+    """Above its cursor, in its gaps, or taken from a queue. Exact up to 1000; above that by ids,
+    events of other types among them."""
+    seconds: float
+    """Since the oldest of those was written; 0 if there is none."""
+    scheduled: int
+    parked: int
+    behind: int
+    """Deliveries with a row of their own, by state; among the first 1000."""
+    dead_letters: int
+    """That nobody has resolved; at most 1000 are counted."""
+    in_hand: int
+    """Events that handlers of this process have now."""
+    paused: bool
+
+
+@dataclass(slots=True)
 class CaughtUp(Observation):
     """A listener has handled all that it could see."""
 
@@ -228,6 +303,78 @@ class Ticked(Observation):
     tick: datetime
     missed: int
     """How many ticks before this one have no event; 1000 stands for more too."""
+
+
+@dataclass(slots=True)
+class PartitionMade(Observation):
+    """The log has a further partition, for the ids ``low <= id < high``."""
+
+    partition: str
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class PartitionDropped(Observation):
+    """Every listener had passed these events, and their time was over."""
+
+    partition: str
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class CatchAllEmptied(Observation):
+    """Events for which no partition had been made have one now."""
+
+    partitions: tuple[str, ...]
+    moved: int
+    """Events; 0 if another process moved them."""
+
+
+@dataclass(slots=True)
+class RetentionHeld(Observation):
+    """Events whose time is over are kept, because a listener needs some of them.
+
+    If it is gone for ever: ``sa-outbox listeners retire NAME``.
+    """
+
+    listener: str
+    partitions: int
+    ids: int
+    """In those partitions."""
+    position: int
+    """The lowest that it needs."""
+    why: tuple[str, ...]
+    """Of "cursor", "gap", "range", "delivery"."""
+    since: datetime
+    """When its cursor was written last."""
+    paused: bool
+
+
+@dataclass(slots=True)
+class RetentionWaits(Observation):
+    """A lock could not be had without keeping writers waiting; it is tried again later."""
+
+    step: str
+    attempts: int
+
+
+@dataclass(slots=True)
+class RetentionRefused(Observation):
+    """The database's answer to something that only the owner of the tables may do, or for which a
+    name is taken. ``sa-outbox prune`` does it as another role."""
+
+    step: str
+    error: str
+
+
+@dataclass(slots=True)
+class RowsPurged(Observation):
+    """Rows were deleted whose time was over."""
+
+    table: str
+    rows: int
 
 
 @dataclass(slots=True)
@@ -290,6 +437,11 @@ class Observers:
 
     def __bool__(self) -> bool:
         return bool(self._observers)
+
+    @property
+    def want_measures(self) -> bool:
+        """Whether one of them wants ``BacklogMeasured``."""
+        return any(getattr(each, "wants_measures", False) for each in self._observers)
 
     def add(self, observer: Observer) -> None:
         self._observers.append(observer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from .cancelling import Cancelling
 from .cron import Cron
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from types import EllipsisType
     from uuid import UUID
 
-    from sqlalchemy.engine import Connection
+    from sqlalchemy.engine import URL, Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.orm import Session
 
     from .cancelling import Answer
     from .category import Category, Given
     from .contract import Contract
     from .cron import Missed
+    from .dashboard import Dashboard, DashboardOptions
     from .event import Json
     from .place import AsyncPlace, SyncPlace
     from .rate import Rate
     from .retry import RetryPolicy
-    from .settings import Audit, Notify
+    from .settings import Alerts, Audit, Notify
     from .status import EventStatus
 
 
@@ -69,6 +71,7 @@ class Outbox(Producer):
         categories: Given | None = None,
         tenant_setting: str | None = None,
         audit: Audit = "off",
+        alerts: Alerts = "off",
     ) -> None:
         super().__init__(
             Settings(
@@ -81,6 +84,7 @@ class Outbox(Producer):
                 categories=categories,
                 tenant_setting=tenant_setting,
                 audit=audit,
+                alerts=alerts,
             )
         )
         self.listeners = Listeners(self.settings)
@@ -278,6 +282,14 @@ class Outbox(Producer):
             return self._status.ask(place, wanted)
 
         return run(session, "by which to ask", work)
+
+    def dashboard(
+        self, database: str | URL | Engine | AsyncEngine, **options: Unpack[DashboardOptions]
+    ) -> Dashboard:
+        """An ASGI application to see and repair this outbox; docs/dashboard.md explains it."""
+        from .dashboard import Dashboard  # noqa: PLC0415 - needs the extra of its name
+
+        return Dashboard(self, database, **options)
 
     def __repr__(self) -> str:
         names = self.settings.names

@@ -13,7 +13,10 @@ _MARGIN = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most *events* in any span *per*: ``Rate(100, per=timedelta(minutes=1))``."""
+    """At most *events* in any span *per*: ``Rate(100, per=timedelta(minutes=1))``.
+
+    Counted by each process for itself, as everything that a listener limits.
+    """
 
     events: int
     per: timedelta = timedelta(seconds=1)

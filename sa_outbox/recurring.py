@@ -48,7 +48,14 @@ class Recurring:
             raise ConfigError("a cron needs a payload and a key that are known now, no callable")
         self._limits = limits = settings.limits
         declared = make_pending(
-            event, payload, limits, key=key, tenant=tenant, headers=headers, priority=priority
+            event,
+            payload,
+            limits,
+            key=key,
+            tenant=tenant,
+            headers=headers,
+            priority=priority,
+            traced=False,  # it is declared here; each of its events is added at its tick
         ).event
         self.cron = cron
         self.event_type = declared.event_type
@@ -79,9 +86,9 @@ class Recurring:
 
     def row(self, tick: Tick) -> str:
         """A new event for *tick*, as a JSON object for ``insert_events``."""
-        return self._make(tick).row(self._limits)
+        return self._make(tick, traced=True).row(self._limits)
 
-    def _make(self, tick: Tick) -> Pending:
+    def _make(self, tick: Tick, *, traced: bool = False) -> Pending:
         at = tick.at.isoformat()
         headers = self._headers | {"cron": self.name, "tick": at}
         if tick.missed:
@@ -96,6 +103,7 @@ class Recurring:
             self._limits,
             headers=headers,
             idempotency_key=f"{self.name}:{at}",
+            traced=traced,
             **self._options,
         )
 

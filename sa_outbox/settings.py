@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_IDENTIFIER_BYTES = 63
 """PostgreSQL cuts longer names off without a word, and two of them become one."""
 
+RETENTIONS = ("retention", "audit_retention", "dead_letter_retention")
+"""Settings that are spans of up to ten years, or None."""
+
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_TIME, _ONE_DAY, _TEN_YEARS = timedelta(0), timedelta(days=1), timedelta(days=3653)
 _LONGEST_SUFFIX = len("_idempotency_keys_expires_at_idx")
@@ -103,6 +106,7 @@ class Limits:
 
 Notify = Literal["on", "off"]
 Audit = Literal["off", "exceptions", "all"]
+Alerts = Literal["off", "on"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +141,14 @@ class Settings:
     ``"exceptions"``: failed attempts, retries, dead letters, cancellations. ``"all"``: also that an
     event was added, and that an attempt began and succeeded; a row or two for each event."""
 
+    alerts: Alerts = "off"
+    """``"on"``: a dead letter adds an event ``outbox.dead_lettered`` to the log, in its own
+    transaction, which a listener can handle."""
+
     def __post_init__(self) -> None:
         self._check_tenancy()
+        if self.alerts not in ("off", "on"):
+            raise ConfigError(f'alerts must be "off" or "on", not {self.alerts!r}')
         if self.audit not in ("off", "exceptions", "all"):
             raise ConfigError(f'audit must be "off", "exceptions" or "all", not {self.audit!r}')
         if self.redact is not None and not callable(self.redact):
@@ -176,6 +186,11 @@ class Settings:
         return self.category_by_type.of(event_type).key_lifetime or self.idempotency_key_lifetime
 
     @property
+    def alert_depth(self) -> int:
+        """Longest chain of causation at whose end a dead letter adds an alert; 0: none does."""
+        return self.limits.max_causation_depth if self.alerts == "on" else 0
+
+    @property
     def notifies(self) -> bool:
         return self.notify == "on" and notify_allowed_by_environment()
 
@@ -211,6 +226,10 @@ class ConsumerSettings:
     verify_interval: timedelta = timedelta(minutes=5)
     """How often the assumptions about the schema are verified again; after a reconnect always."""
 
+    measure_interval: timedelta = timedelta(seconds=10)
+    """How often the database is asked what waits for each listener. Only while an observer wants to
+    know it, such as metrics."""
+
     blocked_after: timedelta = timedelta(seconds=5)
     """A handler that blocks the event loop for so long is reported, with the stack."""
 
@@ -221,12 +240,34 @@ class ConsumerSettings:
     threads: int = 40
     """Most sync handlers that run at once in this process."""
 
+    maintenance_interval: timedelta = timedelta(minutes=1)
+    """How often partitions are made ahead, and what has had its time is removed."""
+
+    retention: timedelta | None = timedelta(days=7)
+    """How long events stay in the log after they were written; None: for ever. Longer, as long as a
+    listener still needs them."""
+
+    audit_retention: timedelta | None = timedelta(days=90)
+    """How long audit records are kept; None: for ever."""
+
+    dead_letter_retention: timedelta | None = timedelta(days=90)
+    """How long dead letters are kept after somebody resolved them; None: for ever. Those that
+    nobody has resolved are always kept."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(each.default, int):
                 if type(value) is not int or value < 1:
                     raise ConfigError(f"{each.name} must be a positive whole number: {value!r}")
+            elif each.name in RETENTIONS:
+                if value is not None and (
+                    not isinstance(value, timedelta) or not _NO_TIME < value <= _TEN_YEARS
+                ):
+                    raise ConfigError(
+                        f"{each.name} must be a timedelta above zero and up to ten years, or None, "
+                        f"not {value!r}"
+                    )
             elif not isinstance(value, timedelta) or not _NO_TIME < value <= _ONE_DAY:
                 raise ConfigError(
                     f"{each.name} must be a timedelta above zero and up to a day, not {value!r}"

@@ -8,6 +8,7 @@ two), so that statements can be built on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -57,8 +58,9 @@ class Tables:
     crons: Table
 
 
+@cache
 def tables(names: Names) -> Tables:
-    """Describe the tables under these names. Touches no database."""
+    """Describe the tables under these names: once, for nobody changes them. Touches no database."""
     metadata = MetaData(schema=names.schema)
     return Tables(
         metadata=metadata,
@@ -86,6 +88,7 @@ def _meta(metadata: MetaData, name: str) -> Table:
         Column("compatible_since", sa.Integer, nullable=False),
         Column("epoch", sa.BigInteger, nullable=False, server_default=sa.literal(1)),
         Column("system_identifier", sa.BigInteger),
+        Column("database_oid", sa.BigInteger),
         Column("partition_size", sa.BigInteger, nullable=False),
         _time("created_at"),
         _time("migrated_at"),
@@ -157,6 +160,7 @@ def _consumers(metadata: MetaData, name: str) -> Table:
         metadata,
         Column("owner", sa.Text, nullable=False),
         Column("listeners", ARRAY(sa.Text), nullable=False),
+        Column("queues", ARRAY(sa.Text), nullable=False, server_default=sa.literal("{}")),
         _time("started_at"),
         Column("expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("owner", name=f"{name}_pkey"),
@@ -182,6 +186,7 @@ def _deliveries(metadata: MetaData, name: str) -> Table:
         Column("last_error_code", sa.Text),
         Column("last_error", sa.Text),
         Column("range", sa.BigInteger),
+        Column("dead_letter", sa.BigInteger),
         _time("cancel_requested_at", nullable=True),
         Column("cancel_reason", sa.Text),
         _time("created_at"),
@@ -204,6 +209,8 @@ def _deliveries(metadata: MetaData, name: str) -> Table:
     sa.Index(f"{name}_next_idx", c.listener, c.due_at, postgresql_where=due)
     has_key = c.key.is_not(None)
     sa.Index(f"{name}_key_idx", c.listener, c.key, c.position, postgresql_where=has_key)
+    requested = c.range.is_not(None) & c.cancel_requested_at.is_not(None)
+    sa.Index(f"{name}_requested_idx", c.listener, postgresql_where=requested)
     return table
 
 
@@ -244,6 +251,8 @@ def _dead_letters(metadata: MetaData, name: str) -> Table:
         _time("resolved_at", nullable=True),
         Column("resolved_by", sa.Text),
         Column("resolved_why", sa.Text),
+        _count("edits", sa.Integer),
+        Column("original", JSONB),
         sa.PrimaryKeyConstraint("id", name=f"{name}_pkey"),
         sa.CheckConstraint(
             sa.column("resolution").in_(RESOLUTIONS), name=f"{name}_resolution_check"

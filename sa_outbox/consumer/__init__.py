@@ -21,7 +21,7 @@ at the horizon; ``intake.py`` and ``reading.py`` read past the cursor into ``lan
 ``hand.py`` takes it to ``dispatch.py``, which calls the handler, in a transaction with a session
 (``unit.py``) or without; ``outcomes.py`` says what became of it, ``settle.py`` writes that.
 ``cursor.py`` is the loop around it, one per listener; ``runner.py`` the process. ``ticking.py``
-adds recurring events.
+adds recurring events; ``retention.py`` has ``upkeep.py`` remove what is old, once a minute.
 
 What each crash leads to:
 

@@ -19,32 +19,32 @@ def records(items: Iterable[Item], audit: Audit, *, counted: bool) -> list[dict[
         return []
     found: list[dict[str, Any]] = []
     for item in items:
-        if item.fate in ("cancel", "withdraw"):
-            found.append(_record(item, "cancelled", item.attempts))
-            continue
-        if item.failure is None and item.fate != "done":
+        if item.failure is None and item.fate not in ("done", "cancel", "withdraw"):
             continue  # not attempted: scheduled, or behind another one
-        if audit == "all":
-            attempt = item.attempts + (0 if counted else 1)
-            found.append(_record(item, "started", attempt, ago=item.seconds))
-            if item.fate == "done":
-                found.append(_record(item, "succeeded", attempt))
+        attempt = item.attempts + (0 if counted else 1)
         if item.failure is not None:
-            found += _failed(item)
+            attempt = item.failure.attempt
+        has_begun = item.fate == "done" or item.failure is not None or item.interrupted
+        if audit == "all" and has_begun:
+            found.append(_record(item, "started", attempt, ago=item.seconds))
+        if item.failure is not None:
+            found.append(_record(item, "failed", attempt, detail={"code": item.failure.code}))
+        found += _ended(item, attempt, audit)
     return found
 
 
-def _failed(item: Item) -> list[dict[str, Any]]:
-    failure = item.failure
-    assert failure is not None  # noqa: S101 - for mypy: the caller has looked
-    failed = _record(item, "failed", item.attempts, detail={"code": failure.code})
-    if item.fate == "dead":
-        return [
-            failed,
-            _record(item, "deadlettered", item.attempts, detail={"reason": item.reason}),
-        ]
-    delay = {"delay_seconds": round(item.delay, 3)}
-    return [failed, _record(item, "retried", item.attempts, detail=delay)]
+def _ended(item: Item, attempt: int, audit: Audit) -> list[dict[str, Any]]:
+    match item.fate:
+        case "done":
+            return [_record(item, "succeeded", attempt)] if audit == "all" else []
+        case "cancel" | "withdraw":
+            return [_record(item, "cancelled", attempt)]
+        case "dead":
+            return [_record(item, "deadlettered", attempt, detail={"reason": item.reason})]
+        case _:
+            # The statement knows better if somebody has cancelled it and we were not told yet.
+            delay = {"delay_seconds": round(item.delay, 3)}
+            return [_record(item, "retried", attempt, detail=delay)]
 
 
 def _record(
@@ -53,7 +53,7 @@ def _record(
     return {
         "position": item.position,
         "action": action,
-        "attempt": attempt,
+        "attempt": attempt or None,
         "ago": ago,
         "detail": detail or {},
     }

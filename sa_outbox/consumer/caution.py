@@ -47,6 +47,11 @@ class Caution:
             return 1
         return self._narrow if self._narrow_for else self._size
 
+    def covers(self, events: int) -> None:
+        """Of a range: all of them may have been in flight."""
+        if self._narrow_for:
+            self._narrow_for = max(self._narrow_for, events)
+
     def settled(self, events: int) -> None:
         if self._narrow_for:
             self._alone_for = max(0, self._alone_for - events)

@@ -21,18 +21,21 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from sa_outbox.sql.notify import prepare_connection
+from sa_outbox.sql.transactions import COMMIT, ROLLBACK, begin
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, Select, TextClause
+
+    from sa_outbox.settings import ConsumerSettings
 
 Driver: TypeAlias = Any  # asyncpg.Connection, which has no types
 Connect: TypeAlias = Callable[[], Awaitable[Driver]]
 
 APPLICATION_NAME = "sa_outbox consumer"
 _DIALECT = asyncpg_dialect.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's, untyped
-_AWAY = ("08", "53", "57P", "58")
+_AWAY = ("08", "53", "57P", "58", "25P03")
 """Classes of SQLSTATE that speak of the server, not of the statement: connection, resources (disk,
-memory, connections), shutdown, system errors."""
+memory, connections), shutdown, system errors; and a transaction that stood still for too long."""
 
 
 class Query:
@@ -58,11 +61,12 @@ _PREPARE = Query(prepare_connection())
 class Connection:
     """One connection, for the moment."""
 
-    __slots__ = ("driver", "timeout")
+    __slots__ = ("_begin", "driver", "timeout")
 
-    def __init__(self, driver: Driver, timeout: float) -> None:
+    def __init__(self, driver: Driver, timeout: float, begin: str) -> None:
         self.driver = driver
         self.timeout = timeout
+        self._begin = begin
 
     async def rows(self, query: Query, /, **values: Any) -> list[Any]:
         fetch = self.driver.fetch
@@ -73,22 +77,49 @@ class Connection:
         arguments = query.arguments(values)
         return await self.driver.fetchval(query.sql, *arguments, timeout=self.timeout)
 
+    async def run(self, query: Query, /) -> None:
+        """A statement that has no answer and is not worth remembering: DDL."""
+        await self.driver.execute(query.sql, timeout=self.timeout)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        async with self.driver.transaction(isolation="read_committed"):
+        """Committed at the end. If this process sleeps in the middle, the server ends it."""
+        execute = self.driver.execute
+        await execute(self._begin, timeout=self.timeout)
+        try:
             yield
+        except BaseException:
+            # Its connection is thrown away; a rollback frees the locks sooner.
+            with suppress(Exception):
+                await execute(ROLLBACK, timeout=self.timeout)
+            raise
+        await execute(COMMIT, timeout=self.timeout)
 
 
 class Connections:
     """A few connections that are kept open, made when they are needed."""
 
-    def __init__(self, connect: Connect, *, most: int, timeout: float, connecting: float) -> None:
+    def __init__(
+        self, connect: Connect, *, most: int, timeout: float, connecting: float, patience: float
+    ) -> None:
+        """*patience*: for how long the server lets a transaction stand still."""
         self._connect = connect
+        self._begin = begin(patience)
         # Fast: a limiter that gives way to others each time costs a turn of the loop per statement.
         self._limit = anyio.Semaphore(most, fast_acquire=True)
         self._idle: list[Driver] = []
         self._timeout = timeout
         self._connecting = connecting
+
+    @classmethod
+    def of(cls, connect: Connect, settings: ConsumerSettings, *, most: int) -> Connections:
+        return cls(
+            connect,
+            most=most,
+            timeout=settings.statement_timeout.total_seconds(),
+            connecting=settings.probe_timeout.total_seconds(),
+            patience=settings.lease_duration.total_seconds(),
+        )
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -96,7 +127,7 @@ class Connections:
         async with self._limit:
             driver = await self._take()
             try:
-                yield Connection(driver, self._timeout)
+                yield Connection(driver, self._timeout, self._begin)
             except BaseException:
                 driver.terminate()
                 raise

@@ -120,6 +120,11 @@ class Cursor:
     def wake(self) -> None:
         self._changed.ring()
 
+    def look_for_due(self) -> None:
+        """Somebody else may have made a delivery due: a replay."""
+        self._refresh_at = 0.0
+        self._changed.ring()
+
     def stop(self) -> None:
         """Begin no further event; ``run`` returns when those in hand are settled."""
         self.stopping = True

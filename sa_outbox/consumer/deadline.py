@@ -29,46 +29,37 @@ class Deadline:
         self._seconds = seconds
         self._on_stuck = on_stuck
         self._scope: CancelScope | None = None
-        self._calling = False
+        self.is_calling = False
+        """Between ``begin`` and the end of the call, when the caller takes it back."""
         self._started = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.is_late = False
         """The time limit was exceeded."""
+        self.is_over = False
+        """The call was cancelled, whether it minded or not."""
 
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
+        """A call begins: *now*, or a moment ago."""
         if self._scope is None:
             self._scope = CancelScope()
             self._scope.__enter__()
-        self._calling = True
-        self._started = monotonic()
+        self.is_calling = True
+        self._started = now
         if self._timer is None and self._seconds is not None:
             self._set_timer(self._seconds)
 
-    def end(self) -> float:
-        """The call has ended; how long it took."""
-        self._calling = False
-        return monotonic() - self._started
-
     def interrupt(self) -> None:
         """Cancel the call, if there is one. Its time limit stands."""
-        if self._calling and self._scope is not None:
+        if self.is_calling and self._scope is not None:
+            self.is_over = True
             self._scope.cancel()
-
-    @property
-    def is_calling(self) -> bool:
-        return self._calling
-
-    @property
-    def is_over(self) -> bool:
-        """The call was cancelled, whether it minded or not."""
-        return self._scope is not None and self._scope.cancel_called
 
     def leave(self, error: BaseException | None = None) -> bool:
         """Leave the scope; the next call has a new one. True if *error* was its cancellation."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.is_late = False
+        self.is_late = self.is_over = False
         scope, self._scope = self._scope, None
         if scope is None:
             return False
@@ -80,13 +71,13 @@ class Deadline:
     def _fire(self) -> None:
         self._timer = None
         scope, seconds = self._scope, self._seconds
-        if not self._calling or scope is None or seconds is None:
+        if not self.is_calling or scope is None or seconds is None:
             return
         taken = monotonic() - self._started
         if self.is_late:
             self._on_stuck(taken)
         elif taken >= seconds:
-            self.is_late = True
+            self.is_late = self.is_over = True
             scope.cancel()
             self._set_timer(UNTIL_STUCK)
         else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from sa_outbox import tracing
 from sa_outbox.causation import HandledBatch, handled, handled_batch
 from sa_outbox.errors import HandlerTimeout, OutboxError
-from sa_outbox.event import left_results, now_cancel_requested
+from sa_outbox.event import now_cancel_requested
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
 from .deadline import Deadline
@@ -56,15 +58,20 @@ class Dispatch:
         self._observers = observers
         self._stuck = on_stuck
         self._lifetime = lifetime
-        self._position = 0
-        self._argument: Any = None
+        self.argument: Any = None
+        """The event or the events that are being handled."""
         timeout = listener.timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
-        self._deadline = Deadline(self._timeout, self._ignored)
+        self.deadline = Deadline(self._timeout, self._ignored)
         self._told_of_value = False
+        self._tracing = tracing.present
+
+    @property
+    def is_traced(self) -> bool:
+        return self._tracing is not None
 
     def close(self) -> None:
-        self._deadline.leave()
+        self.deadline.leave()
 
     def load(self, item: Item) -> Event[Any]:
         return load_event(item.row, self._call.payload_class)
@@ -76,66 +83,63 @@ class Dispatch:
 
         Raises only when the consumer itself is being cancelled.
         """
+        if self._tracing is None:
+            return await self._attempt(items, argument, session)
+        batch = self._call.batch
+        events = argument if batch else (argument,)
+        attempt = 1 + max(item.attempts for item in items)
+        name = self._listener.name
+        with self._tracing.handling(name, events, attempt=attempt, batch=batch) as span:
+            error = await self._attempt(items, argument, session)
+            if error is not None:
+                span.failed(error)
+            return error
+
+    async def _attempt(
+        self, items: Sequence[Item], argument: Any, session: Any
+    ) -> BaseException | None:
         if self._is_unwanted(items, argument):
             return Interrupted(has_begun=False)
-        self._position, self._argument = items[0].position, argument
+        self.argument = argument
         cause: Token[Any] | None = None
         batch: Token[Any] | None = None
         if self._call.batch:
             batch = handled_batch.set(HandledBatch(argument))
         else:
             cause = handled.set(argument)
-        self._deadline.begin()
+        began = monotonic()
+        self.deadline.begin(began)
         try:
             error = await self._run(argument, session)
         except BaseException as raised:  # noqa: BLE001 - GeneratorExit and the like are failures too
-            return self._judge(raised)
+            return self.judge(raised)
         finally:
-            seconds = self._deadline.end()
+            self.deadline.is_calling = False
+            seconds = monotonic() - began
             for item in items:
                 item.seconds = seconds
             if cause is not None:
                 handled.reset(cause)
             if batch is not None:
                 handled_batch.reset(batch)
-        if self._deadline.is_over:  # and yet it ended as if nothing had happened
-            return self._cut_off()
+        if self.deadline.is_over:  # and yet it ended as if nothing had happened
+            return self.cut_off()
         if error is None:
             for item, event in zip(
                 items, argument if self._call.batch else (argument,), strict=True
             ):
-                self._note_result(item, event)
-        return error
-
-    async def plainly(self, item: Item, event: Event[Any]) -> BaseException | None:
-        """The same for one event and an async handler without a session: for most there is."""
-        self._position, self._argument = item.position, event
-        deadline = self._deadline
-        cause = handled.set(event)
-        deadline.begin()
-        try:
-            value = await self._handler(event)
-        except BaseException as raised:  # noqa: BLE001 - as above
-            return self._judge(raised)
-        finally:
-            item.seconds = deadline.end()
-            handled.reset(cause)
-        if deadline.is_over:
-            return self._cut_off()
-        error = None if value is None else self._check_value(value)
-        if error is None and left_results:
-            self._note_result(item, event)
+                self.note_result(item, event)
         return error
 
     def request_cancel(self, position: int) -> None:
         """Somebody cancelled that event: if it is being handled, its handler is told."""
-        if self._deadline.is_calling:
-            argument = self._argument
+        if self.deadline.is_calling:
+            argument = self.argument
             for event in argument if self._call.batch else (argument,):
                 if event.position == position:
                     now_cancel_requested(event)
                     if self._listener.cancellable:
-                        self._deadline.interrupt()
+                        self.deadline.interrupt()
 
     def _is_unwanted(self, items: Sequence[Item], argument: Any) -> bool:
         """Whether the only event was cancelled since a hand has it. Of a batch those are marked."""
@@ -146,7 +150,7 @@ class Dispatch:
                 now_cancel_requested(event)
         return False
 
-    def _note_result(self, item: Item, event: Event[Any]) -> None:
+    def note_result(self, item: Item, event: Event[Any]) -> None:
         reference = event.result_ref
         if reference is not None:
             item.result = reference, self._lifetime(item.event_type).total_seconds()
@@ -163,16 +167,16 @@ class Dispatch:
             )
             if raised is not None:
                 return raised
-        error = None if value is None else self._check_value(value)
+        error = None if value is None else self.check_value(value)
         if session is not None and error is None and self._call.is_async:
             await session.flush()
         return error
 
-    def _judge(self, raised: BaseException) -> BaseException:
+    def judge(self, raised: BaseException) -> BaseException:
         """The handler's failure; *raised* again if the consumer itself is being cancelled."""
         cancelled = isinstance(raised, asyncio.CancelledError)
-        if self._deadline.is_over:
-            return self._cut_off(raised if cancelled else None)
+        if self.deadline.is_over:
+            return self.cut_off(raised if cancelled else None)
         if cancelled:
             if anyio.current_effective_deadline() == -inf:
                 raise raised
@@ -182,10 +186,10 @@ class Dispatch:
                 task.uncancel()
         return raised
 
-    def _cut_off(self, cancellation: BaseException | None = None) -> BaseException:
+    def cut_off(self, cancellation: BaseException | None = None) -> BaseException:
         """Why the call was cancelled. *cancellation* is raised if it was not this one's."""
-        late = self._deadline.is_late
-        if not self._deadline.leave(cancellation) and cancellation is not None:
+        late = self.deadline.is_late
+        if not self.deadline.leave(cancellation) and cancellation is not None:
             raise cancellation
         if late:
             return HandlerTimeout(f"the handler took longer than {self._timeout} s")
@@ -209,7 +213,7 @@ class Dispatch:
             if session is not None:
                 session.leave()
 
-    def _check_value(self, value: object) -> BaseException | None:
+    def check_value(self, value: object) -> BaseException | None:
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -222,5 +226,6 @@ class Dispatch:
         return None
 
     def _ignored(self, seconds: float) -> None:
-        self._observers.tell(HandlerIgnoredCancel(self._listener.name, self._position, seconds))
+        first = self.argument[0] if self._call.batch else self.argument
+        self._observers.tell(HandlerIgnoredCancel(self._listener.name, first.position, seconds))
         self._stuck()

@@ -60,7 +60,9 @@ async def _is_drained(services: Services, number: int, asked: list[int], *, retr
             return False
     if not all(queue.has_read(number) for queue in services.queues):
         return False
-    queues = [queue.listener.name for queue in services.queues]
+    withheld = services.shared.withheld
+    names = (queue.listener.name for queue in services.queues)
+    queues = [name for name in names if name not in withheld]
     if not retries and not queues:
         return True
     try:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SPARE = 2
 """Connections in a pool beyond what handlers use at once."""
-_MARGIN = timedelta(seconds=30)
+_MARGIN, _A_DAY = timedelta(seconds=30), timedelta(days=1)
+_IDLE = "idle_in_transaction_session_timeout"
 
 
 @dataclass
@@ -79,7 +80,7 @@ def connect_to(url: str | URL) -> Connect:
 def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:
     options: dict[str, Any] = {"pool_size": _pool_size(listeners, "async"), "max_overflow": 0}
     options["hide_parameters"] = True  # an error's text is stored, and parameters hold data
-    settings = {"idle_in_transaction_session_timeout": _longest_idle(listeners)}
+    settings = {_IDLE: _longest_idle(listeners, "async")}
     if url.drivername == "postgresql+asyncpg":
         return create_async_engine(url, connect_args={"server_settings": settings}, **options)
     if url.drivername != "postgresql" and url.get_dialect().is_async:
@@ -94,6 +95,9 @@ def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:
 def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
     options: dict[str, Any] = {"pool_size": _pool_size(listeners, "sync"), "max_overflow": 0}
     options["hide_parameters"] = True
+    given = url.query.get("options", "")
+    idle = f"{given} -c {_IDLE}={_longest_idle(listeners, 'sync')}".strip()
+    options["connect_args"] = {"options": idle}
     for driver in ("psycopg", "psycopg2"):
         if find_spec(driver) is not None:
             return create_engine(url.set(drivername=f"postgresql+{driver}"), **options)
@@ -110,11 +114,12 @@ def _pool_size(listeners: Sequence[Listener], session: str) -> int:
     return SPARE + sum(each.concurrency * each.partitions for each in using)
 
 
-def _longest_idle(listeners: Sequence[Listener]) -> str:
+def _longest_idle(listeners: Sequence[Listener], session: str) -> str:
     """Milliseconds after which the server ends a transaction whose process sleeps: its locks would
-    hold up whoever took the listener over. "0" (never) if a handler may take as long as it likes.
+    hold up whoever took the listener over.
+
+    A handler may send nothing for as long as its ``timeout`` lets it; one without a limit for a
+    day, which is the longest ``timeout`` there is.
     """
-    if any(each.timeout is None for each in listeners):
-        return "0"
-    longest = max((each.timeout or _MARGIN for each in listeners), default=_MARGIN)
-    return str(int((longest + _MARGIN).total_seconds() * 1000))
+    limits = [each.timeout or _A_DAY for each in listeners if each.call.session == session]
+    return str(int((max(limits, default=_MARGIN) + _MARGIN).total_seconds() * 1000))

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Gaps:
@@ -28,6 +28,21 @@ class Gaps:
     def parse(cls, text: str) -> Gaps:
         """From the JSON in the listener's row."""
         return cls((low, high) for low, high in json.loads(text))
+
+    @classmethod
+    def of(cls, ids: Sequence[int]) -> Gaps:
+        """From single positions, which are in order."""
+        made = cls()
+        if ids and ids[-1] - ids[0] + 1 == len(ids):  # most
+            made._lows, made._highs = [ids[0]], [ids[-1]]
+            return made
+        for each in ids:
+            if made._highs and made._highs[-1] == each - 1:
+                made._highs[-1] = each
+            else:
+                made._lows.append(each)
+                made._highs.append(each)
+        return made
 
     def dump(self) -> str:
         if not self._lows:

@@ -18,35 +18,31 @@ class Gate:
     def __init__(self) -> None:
         self.inside = 0
         self._alone = anyio.Lock()
-        self._closed = False
+        self.is_closed = False
+        """Whether one is alone inside, or wants to be."""
         self._changed = anyio.Event()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether one is alone inside, or wants to be."""
-        return self._closed
-
     async def enter(self) -> None:
-        while self._closed:
+        while self.is_closed:
             await self._changed.wait()
         self.inside += 1
 
     def leave(self) -> None:
         self.inside -= 1
-        if self._closed and not self.inside:
+        if self.is_closed and not self.inside:
             self._change()
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Wait until nobody is inside, and let nobody in."""
         async with self._alone:
-            self._closed = True
+            self.is_closed = True
             try:
                 while self.inside:
                     await self._changed.wait()
                 yield
             finally:
-                self._closed = False
+                self.is_closed = False
                 self._change()
 
     def _change(self) -> None:

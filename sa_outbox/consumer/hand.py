@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from sa_outbox.causation import handled
+from sa_outbox.event import left_results
 from sa_outbox.observe import DatabaseAway, DatabaseBack, WentCareful
 
 from .dispatch import Dispatch
+from .item import load_event
 from .unit import Again, Unit
 
 if TYPE_CHECKING:
@@ -41,7 +44,12 @@ class Hand:
         self._away = False
         self._give_way_at = 0.0
         call = listener.call
-        self._is_plain = call.is_async and call.session == "none" and not call.batch
+        self._is_plain = (
+            call.is_async
+            and call.session == "none"
+            and not call.batch
+            and not self._dispatch.is_traced
+        )
 
     async def run(self) -> None:
         """Attempt events until cancelled. Errors that are not a handler's end the cursor."""
@@ -76,33 +84,64 @@ class Hand:
 
     async def _attempt_plainly(self) -> None:
         """The same for the usual case, one event after the other, with as little around it as can
-        be: a handler without session or batch, and no crash to look into."""
-        cursor, gate, dispatch = self._cursor, self._gate, self._dispatch
-        lanes, caution = cursor.lanes, cursor.caution
-        while not (cursor.stopping or caution.is_on or gate.is_closed):
-            item = lanes.take()
-            if item is None:
-                return
+        be: a handler without session or batch, and no crash to look into.
+
+        Nobody else runs between two events unless a handler waits. So the hand counts as one that
+        has an event and is inside the gate from the first to the last of them.
+        """
+        cursor, gate = self._cursor, self._gate
+        while not (cursor.stopping or cursor.caution.is_on or gate.is_closed):
             cursor.in_hand += 1
             gate.inside += 1
-            item.fate, item.failure = "done", None
             try:
-                try:
-                    event = dispatch.load(item)
-                except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
-                    self._settle_one(item, unreadable)
-                    continue
-                error = await dispatch.plainly(item, event)
-                if error is None:
-                    item.attempts += 1
-                    cursor.done(item)
-                else:
-                    await self._conclude([item], error)
+                failed = await self._sweep()
+                if failed is None:
+                    return
+                await self._conclude([failed[0]], failed[1])
             finally:
                 gate.leave()
                 cursor.in_hand -= 1
-            if monotonic() >= self._give_way_at:
-                await self._give_way()
+
+    async def _sweep(self) -> tuple[Item, BaseException] | None:
+        """Attempt events until one fails; None: nothing is left, or somebody wants it to end."""
+        cursor, gate, dispatch = self._cursor, self._gate, self._dispatch
+        take, handler, deadline = cursor.lanes.take, self._listener.handler, dispatch.deadline
+        payload_class = self._listener.call.payload_class
+        earlier, now = handled.set(None), monotonic()
+        try:
+            while not (cursor.stopping or gate.is_closed):
+                item = take()
+                if item is None:
+                    return None
+                item.fate, item.failure = "done", None
+                try:
+                    event = dispatch.argument = load_event(item.row, payload_class)
+                except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
+                    self._settle_one(item, unreadable)
+                    continue
+                handled.set(event)
+                deadline.begin(now)
+                try:
+                    value = await handler(event)
+                except BaseException as raised:  # noqa: BLE001 - GeneratorExit is a failure too
+                    deadline.is_calling, item.seconds = False, monotonic() - now
+                    return item, dispatch.judge(raised)
+                began, now = now, monotonic()
+                deadline.is_calling, item.seconds = False, now - began
+                if deadline.is_over:
+                    return item, dispatch.cut_off()
+                if value is not None and (error := dispatch.check_value(value)) is not None:
+                    return item, error
+                if left_results:
+                    dispatch.note_result(item, event)
+                item.attempts += 1
+                cursor.done(item)
+                if now >= self._give_way_at:
+                    await self._give_way()
+                    now = monotonic()
+        finally:
+            handled.reset(earlier)
+        return None
 
     async def _give_way(self) -> None:
         """Else, for a whole batch, no other listener would run, nothing be settled and no lease

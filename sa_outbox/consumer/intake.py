@@ -100,8 +100,15 @@ class Intake:
         return self._total and self.read_look < look
 
     def follow(self, parked: Item) -> list[Item]:
-        """Those that wait in the lane of one that is parked go behind it; some have a row there."""
+        """Those that wait in the lane of one that is parked go behind it; some have a row there.
+
+        With ``order="total"`` only a replay is parked, and those of other keys do not wait for it.
+        """
         waiting = self._lanes.remove(parked.lane)
+        if self._total:
+            others = [item for item in waiting if item.key is None or item.key != parked.key]
+            waiting = [item for item in waiting if item.key is not None and item.key == parked.key]
+            self._lanes.put_back(others)
         for item in waiting:
             item.fate = "behind"
             self.given_back(item)
@@ -160,9 +167,9 @@ class Intake:
                 state = row["state"]
                 self._lanes.put(Item(row, lane, attempts=row["attempts"], state=state))
                 count += 1
-        if count:
-            await self.refresh()
-        else:
+        # Also for nothing: our clock may be faster than the database's, and the time is not there.
+        await self.refresh()
+        if not count and self.next_due is not None and self.next_due <= monotonic():
             self.next_due = monotonic() + UNREADABLE
         return count
 
@@ -173,7 +180,7 @@ class Intake:
         if wait is not None and wait > 0:
             item.fate, item.delay = "schedule", min(wait, FOREVER)
             return item
-        if not self._total and row[3] is not None and row[3] in self.occupied:
+        if row[3] is not None and row[3] in self.occupied:
             item.fate = "behind"
             return item
         if row[0] == self._lease.retry_position:

@@ -9,13 +9,14 @@ import msgspec
 
 from sa_outbox.codec import decode
 from sa_outbox.errors import DecodeError
-from sa_outbox.event import Event
+from sa_outbox.event import stored_event
 from sa_outbox.event_types import event_types, version_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from sa_outbox.delivery import Reason
+    from sa_outbox.event import Event
     from sa_outbox.failure import Failure
 
 Fate = Literal["done", "park", "behind", "schedule", "dead", "hold", "cancel", "withdraw"]
@@ -37,8 +38,6 @@ class Item(msgspec.Struct, eq=False, gc=False):
     """Failed ones, before this."""
     state: str = ""
     """Of its row in the deliveries; empty when it has none."""
-    position: int = 0
-    key: str | None = None
     crashes: int = 0
     fate: Fate = "done"
     delay: float = 0.0
@@ -50,14 +49,23 @@ class Item(msgspec.Struct, eq=False, gc=False):
     tries: int = 0
     """Times it was begun again without being counted: a deadlock, a lost connection."""
     cancel_requested: bool = False
+    interrupted: bool = False
+    """Cancelled when its handler had begun."""
     result: tuple[str, float] | None = None
     """The reference that the handler left, and for how many seconds it is kept."""
 
-    def __post_init__(self) -> None:
-        self.position, self.key = self.row[0], self.row[3]
-
     def __repr__(self) -> str:
         return f"<Item {self.position}>"  # and no payload: a repr ends in logs
+
+    @property
+    def position(self) -> int:
+        found: int = self.row[0]
+        return found
+
+    @property
+    def key(self) -> str | None:
+        found: str | None = self.row[3]
+        return found
 
     @property
     def event_id(self) -> UUID:
@@ -86,17 +94,17 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
     payload = event_types.load(event_type, version, decode(row[5]))
     if payload_class is not None and not _fits(payload, payload_class):
         payload = _converted(payload, payload_class, event_type)
-    return Event(
+    return stored_event(
         event_type,
         payload,
-        event_id=row[1],
-        key=row[3],
-        tenant=row[4],
-        headers=headers,
-        run_at=None if row[7] is None else _time(row[7]),
-        priority=row[8],
-        position=row[0],
-        created_at=_time(row[9]),
+        row[1],
+        row[3],
+        row[4],
+        headers,
+        None if row[7] is None else _time(row[7]),
+        row[8],
+        row[0],
+        _time(row[9]),
     )
 
 

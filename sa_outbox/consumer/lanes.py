@@ -119,6 +119,54 @@ class Lanes:
         return item
 
 
+class LooseLanes:
+    """The same for a range of a queue: each event is a lane of its own."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Item] = deque()
+        self.ready_at: float | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def ready(self) -> int:
+        return len(self._waiting)
+
+    def put(self, item: Item) -> None:
+        self._waiting.append(item)
+
+    def take(self) -> Item | None:
+        return self._waiting.popleft() if self._waiting else None
+
+    def take_batch(self, most: int) -> list[Item]:
+        items: list[Item] = []
+        waiting = self._waiting
+        while len(items) < most and waiting:
+            if waiting[0].single:
+                return items or [waiting.popleft()]
+            items.append(waiting.popleft())
+        items.sort(key=lambda item: item.position)
+        return items
+
+    def free(self, lane: object) -> None:
+        pass
+
+    def remove(self, _lane: object) -> list[Item]:
+        return []
+
+    def put_back(self, items: list[Item]) -> None:
+        self._waiting.extendleft(reversed(items))
+
+    def withdraw(self, item: Item) -> bool:
+        try:
+            self._waiting.remove(item)
+        except ValueError:
+            return False
+        return True
+
+
 class OneLane:
     """The same for a listener that handles one event after the other: all wait in one queue.
 

@@ -24,19 +24,27 @@ OVERDUE = 2.0
 
 
 class Leasing:
-    """The leases of one consumer process; its *owner* is unique per start.
+    """The leases of one consumer process; its *owner* is unique per start. For its *queues* it only
+    says that it works for them: their ranges are leased elsewhere.
 
     With *shares*, it announces itself and has its share of the listeners, and of their partitions.
     Without, for a process that leaves when all is done, it takes what is free.
     """
 
     def __init__(
-        self, shared: Shared, listeners: Iterable[Listener], owner: str, *, shares: bool = True
+        self,
+        shared: Shared,
+        listeners: Iterable[Listener],
+        queues: Iterable[Listener],
+        owner: str,
+        *,
+        shares: bool = True,
     ) -> None:
         self._shared = shared
         self._listeners = {listener.name: listener for listener in listeners}
         self.owner = owner
         self._shares = shares
+        self._queues = [each.name for each in queues]
         self._duration = shared.settings.lease_duration.total_seconds()
         self.held: dict[Key, Lease] = {}
         self.bell = Bell()
@@ -45,6 +53,8 @@ class Leasing:
         """Held, and more than our share."""
         self.unclaimed: dict[Key, float] = {}
         """Free, and since when we know it."""
+        self.lost: list[Lease] = []
+        """Held, as we thought at the last survey; a person has moved the listener."""
         self._kept_until: dict[Key, float] = {}
         self._next_expiry: float | None = None
         self._barriers: dict[Key, int | None] = {}
@@ -61,6 +71,7 @@ class Leasing:
                 self._shared.statements.announce,
                 owner=self.owner,
                 names=self.names,
+                queues=self._queues,
                 duration=self._duration,
             )
 
@@ -109,14 +120,19 @@ class Leasing:
         began = monotonic()
         rows = await self._shared.connections.rows(self._shared.statements.survey)
         units, unclaimed, expiries = [], {}, []
+        paused: list[Key] = []
         self._barriers = {}
+        self.lost = []
         for row in rows:
             key = row["name"], row["part"]
             lease = self.held.get(key)
             self._barriers[key] = row["barrier"]
             if lease is not None:
                 lease.barrier = row["barrier"]
-            if row["paused"]:
+            if lease is not None and row["owner"] != self.owner:
+                self.lost.append(lease)
+            if row["paused"] or row["name"] in self._shared.withheld:
+                paused += [key] if row["paused"] else []
                 continue
             owner, consumers = row["owner"], frozenset(row["consumers"])
             units.append(Unit(key, owner, consumers, is_claimable=not row["at_barrier"]))
@@ -131,7 +147,7 @@ class Leasing:
         overdue = {key for key, since in unclaimed.items() if since <= began - OVERDUE}
         keep = {key for key, until in self._kept_until.items() if began < until}
         shares = share(units, self.owner, self._listeners, overdue=overdue, keep=keep)
-        self.hand_over = shares.hand_over
+        self.hand_over = shares.hand_over + paused
         return shares
 
     def seconds_to_claim(self) -> float | None:
@@ -144,7 +160,8 @@ class Leasing:
         return min(waits, default=None)
 
     async def renew(self) -> tuple[list[Lease], list[Lease]]:
-        """Renew all that is held. Returns those that are lost, and those of paused listeners."""
+        """Renew all that is held. Returns those that are lost, and those of listeners
+        that are paused or withheld."""
         leases = [lease for lease in self.held.values() if not lease.has_ended()]
         if not leases:
             return [], []
@@ -161,7 +178,9 @@ class Leasing:
             if lease.key in paused:
                 lease.renewed(began)
         lost = [lease for lease in leases if lease.key not in paused]
-        return lost, [lease for lease in leases if paused.get(lease.key)]
+        withheld = self._shared.withheld
+        stop = [each for each in leases if paused.get(each.key) or each.listener in withheld]
+        return lost, stop
 
     async def release(self, lease: Lease) -> None:
         """Give it back: free for others at once."""

@@ -10,6 +10,7 @@ from sa_outbox.observe import HorizonHeld, Looked
 from sa_outbox.sql import reading
 
 from .connections import Query
+from .raising import tell_of_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +40,7 @@ class Looker:
     def __init__(self, shared: Shared, listeners: Iterable[Listener]) -> None:
         types = tuple(sorted({one for listener in listeners for one in listener.on}))
         self._read_all = Query(reading.read_all(shared.tables, types))
+        self._shared = shared
         self._connections = shared.connections
         self._statements = shared.statements
         self._horizon = shared.horizon
@@ -54,6 +56,7 @@ class Looker:
         return await self._connections.rows(self._read_all, **bounds)
 
     async def look(self) -> Look:
+        began = monotonic()
         try:
             async with self._connections.connection() as connection:
                 if connection.driver not in self._known:
@@ -64,7 +67,8 @@ class Looker:
             self._known.clear()
             raise
         look = self._horizon.look(ceiling, frozenset(holders))
-        self._observers.tell(Looked(look.ceiling, look.final, look.writers))
+        took = monotonic() - began
+        self._observers.tell(Looked(look.ceiling, look.final, look.writers, took))
         await self._name_holders(look)
         return look
 
@@ -78,4 +82,5 @@ class Looker:
                 if row["pid"] is None or row["seconds"] >= HELD_AFTER:
                     name = row["application_name"]
                     transaction = row["transaction"]
-                    self._observers.tell(HorizonHeld(row["pid"], name, row["seconds"], transaction))
+                    held = HorizonHeld(row["pid"], name, row["seconds"], transaction)
+                    await tell_of_holder(self._shared, held)

@@ -40,6 +40,7 @@ class Outcomes:
         """Set the item's fate after an attempt."""
         if isinstance(error, Interrupted):
             item.attempts += error.has_begun
+            item.interrupted = error.has_begun
             item.fate, item.failure = "cancel", None
             return
         item.attempts += 1

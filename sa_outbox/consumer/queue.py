@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseClaimed
+from sa_outbox.observe import DatabaseAway, DatabaseBack, RangeTaken
 from sa_outbox.sql import ranges
 
 from .connections import Query, is_database_error
@@ -25,6 +25,8 @@ from .tenure import Tenures
 from .turnstile import Turnstile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anyio.abc import TaskGroup
 
     from sa_outbox.listener import Listener
@@ -40,25 +42,42 @@ A_STINT = 1.0
 LOCKED = 0.1
 """Seconds until something is asked for again that is free, and that somebody has locked."""
 MOST_SIDE_BY_SIDE = 8
+USUAL, AT_SPEED = 500, 2000
+"""Events in a range, if its handlers are so quick that this is a fraction of a second's work, and
+have no session, no batches and no limits. A listener with a smaller ``batch_size`` than usual wants
+small ranges."""
 LOWEST = -(2**15)
 
 
 class Pace:
-    """How many events a range has. Pure."""
+    """How many events a range has, and how many ranges there are. Pure."""
 
     def __init__(self, listener: Listener) -> None:
+        call = listener.call
         self._least = min(listener.concurrency, listener.batch_size)
-        self._most = listener.batch_size
+        self._full = self._most = listener.batch_size
+        is_plain = call.session == "none" and not call.batch and not listener.is_limited
+        if is_plain and self._most >= USUAL:
+            self._most = max(self._most, AT_SPEED)
+        # With a session, each event is settled by itself, one after the other within a range.
+        side_by_side = min(listener.concurrency, MOST_SIDE_BY_SIDE)
+        self._ranges = 2 if call.session == "none" else max(2, side_by_side)
         # A handler that takes batches wants whole ones.
-        first = self._most if listener.call.batch else 4 * listener.concurrency
-        self.size = min(first, self._most)
+        first = self._full if call.batch else 4 * listener.concurrency
+        self.size = min(first, self._full)
+
+    @property
+    def ranges(self) -> int:
+        """How many this process may hold. At speed one more: the next is read meanwhile."""
+        return self._ranges + (self.size > self._full)
 
     def ended(self, events: int, seconds: float) -> None:
         """A range of so many *events* took so long."""
         if seconds > 2 * A_STINT:
             self.size = max(self._least, self.size // 2)
-        elif seconds < A_STINT / 2 and events >= self.size:
-            self.size = min(self._most, 2 * self.size)
+        elif seconds < A_STINT / 2 and 2 * events >= self.size:
+            factor = 4 if seconds < A_STINT / 8 else 2
+            self.size = max(self.size, min(self._most, factor * events))
 
 
 class Queue:
@@ -75,12 +94,10 @@ class Queue:
         self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
         self._turnstile = Turnstile(listener, self._wake) if listener.is_limited else None
         self._pace = Pace(listener)
-        # With a session, each event is settled by itself, one after the other within a range.
-        side_by_side = min(listener.concurrency, MOST_SIDE_BY_SIDE)
-        self._most = 2 if listener.call.session == "none" else max(2, side_by_side)
         self._fresh: dict[tuple[str, int], Taken] = {}
         self._requests = Requests(shared, listener.name)
         self._turn = 0
+        self._offered: Sequence[Any] = ()
         self._away = False
         self._is_paused = False
 
@@ -112,6 +129,20 @@ class Queue:
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was taken, perhaps by us."""
         self._requests.wanted = True
+        self.bell.ring()
+
+    def rests_at(self, look: int) -> int | None:
+        """The id above which the next event can be offered; None: it has something to do."""
+        return None if self._is_paused or self.stints.stopping else self._taker.rests_at(look)
+
+    def offer(self, rows: Sequence[Any]) -> None:
+        """Events that were read for all listeners, without a look."""
+        self._offered = rows
+        self.bell.ring()
+
+    def wake(self) -> None:
+        """There may be something to take."""
+        self._taker.forget()
         self.bell.ring()
 
     async def renew(self) -> None:
@@ -167,24 +198,36 @@ class Queue:
 
     async def _take_all(self, tasks: TaskGroup) -> float | None:
         """Take as long as there is room; then how long there is nothing to do, None: until rung."""
-        while len(self.held) < self._most and not self.stints.stopping:
-            state = await self._taker.state([part for _, part in self.held])
-            self._is_paused = state is None or state["paused"]
+        is_withheld = self.listener.name in self._shared.withheld
+        if self._offered and not is_withheld and len(self.held) < self._pace.ranges:
+            rows, self._offered = self._offered, ()
+            at_once = await self._taker.offered(rows)
+            if at_once is not None:
+                self._begin(tasks, at_once)
+        while len(self.held) < self._pace.ranges and not self.stints.stopping:
+            remembered = self._taker.remembered()
+            state = remembered or await self._taker.state([part for _, part in self.held])
+            self._is_paused = state is None or state["paused"] or is_withheld
             if self._is_paused:
                 return self._shared.settings.poll_interval.total_seconds()
             taken = await self._next(state)
-            if taken is None:
+            if taken is None and remembered is None:
                 return self._pause(state)
+            if taken is None:
+                self._taker.forget()  # what it says of times is old
+                continue
             if taken == "again":
                 continue
-            lease = taken.lease
-            self.held[lease.key] = lease
-            self._fresh[lease.key] = taken
-            self._shared.tell(
-                LeaseClaimed(lease.listener, lease.token, lease.position, lease.crashes > 0)
-            )
-            tasks.start_soon(self._work, lease, taken)
+            self._begin(tasks, taken)
         return None
+
+    def _begin(self, tasks: TaskGroup, taken: Taken) -> None:
+        lease = taken.lease
+        self.held[lease.key] = lease
+        self._fresh[lease.key] = taken
+        count = None if taken.rows is None else len(taken.rows)
+        self._shared.tell(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
+        tasks.start_soon(self._work, lease, taken)
 
     async def _next(self, state: Any) -> Taken | Again | None:
         """What is to be taken next. Of four turns two go by priority, one to the delivery that
@@ -218,7 +261,6 @@ class Queue:
     async def _work(self, lease: Lease, taken: Taken) -> None:
         began = monotonic()
         await self.stints.work(lease)
-        self._requests.ended(lease)
         if taken.rows is not None and lease.is_over:
             self._pace.ended(len(taken.rows), monotonic() - began)
 
@@ -232,5 +274,5 @@ class Queue:
             read=self._read,
             slots=self._slots,
             turnstile=self._turnstile,
-            changed=self.bell.ring,
+            changed=self.wake,
         )

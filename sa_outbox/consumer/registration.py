@@ -9,6 +9,7 @@ from sa_outbox.errors import ConfigError
 from sa_outbox.observe import ListenerOrphaned, ListenerRegistered
 
 from .gaps import Gaps
+from .raising import tell_of_orphan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +38,7 @@ async def register(shared: Shared, listeners: Iterable[Listener], declared: Iter
     declared = set(declared)
     for name, position in known.items():
         if name not in declared:
-            shared.tell(ListenerOrphaned(name, position))
+            await tell_of_orphan(shared, ListenerOrphaned(name, position))
 
 
 async def _register(shared: Shared, listener: Listener) -> None:

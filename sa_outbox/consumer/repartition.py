@@ -65,14 +65,8 @@ async def repartition(
     if listener in outbox.listeners and outbox.listeners[listener].order != "key" and count != 1:
         order = outbox.listeners[listener].order
         raise ConfigError(f"listener {listener!r} has order={order!r}, and so one partition")
-    settings = ConsumerSettings()
     made = engines(database, None, ())
-    connections = Connections(
-        made.connect,
-        most=1,
-        timeout=settings.statement_timeout.total_seconds(),
-        connecting=settings.probe_timeout.total_seconds(),
-    )
+    connections = Connections.of(made.connect, ConsumerSettings(), most=1)
     try:
         return await _Repartition(outbox, connections, listener, count).run(within)
     finally:
@@ -84,6 +78,7 @@ async def repartition(
 class _Repartition:
     def __init__(self, outbox: Outbox, connections: Connections, name: str, count: int) -> None:
         tables = outbox.tables
+        self._is_declared = name in outbox.listeners
         self._connections = connections
         self._name = name
         self._count = count
@@ -126,6 +121,12 @@ class _Repartition:
             if before == self._count:
                 await connection.rows(self._lift_barrier, name=self._name)
                 return before
+            if before == 1 and not self._is_declared:
+                raise ConfigError(
+                    f"this program declares no listener {self._name!r}, so nobody knows its order, "
+                    'and only order="key" can be divided: ask with the outbox that declares it '
+                    "(sa-outbox repartition --app MODULE:ATTRIBUTE)"
+                )
             gaps = await self._gaps(connection, rows)
             top: int = max(row["position"] for row in rows)
             held = [row["part"] for row in rows if row["held"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,20 +24,23 @@ from .gate import Gate
 from .horizon import Horizon
 from .leasing import Leasing
 from .looking import Looker
+from .measuring import Measuring
 from .queue import Queue
 from .registration import chosen, register
+from .retention import Retention
 from .services import Services
 from .session import AsyncHandlerSession, HandlerSession
 from .shared import Shared
 from .statements import Statements
 from .tenure import Tenures
 from .ticking import Ticking
+from .unwrapping import one_error
 from .verifying import Verifying
 from .wakeup import Wakeup
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from anyio.abc import TaskStatus
     from sqlalchemy import URL, Engine
@@ -106,7 +109,7 @@ class Consumer:
         self._running = True
         made = engines(self._database, self._sync_engine, self._listeners)
         try:
-            with _one_error(), Watchdog(self.settings.blocked_after, self.observers):
+            with one_error(), Watchdog(self.settings.blocked_after, self.observers):
                 await self._run(made, task_status)
         finally:
             self._running = self._only_drains = False
@@ -126,7 +129,7 @@ class Consumer:
             drained = await self._has_drained(retries=retries)
         else:
             self._only_drains = True
-            with _one_error():
+            with one_error():
                 async with anyio.create_task_group() as tasks:
                     await tasks.start(self._start)
                     drained = await self._has_drained(retries=retries)
@@ -164,6 +167,7 @@ class Consumer:
             try:
                 async with anyio.create_task_group() as tasks:
                     await services.start(tasks)
+                    tasks.start_soon(Measuring(shared, made.asynchronous, services).run)
                     task_status.started()
                     await self._until_stopped()
                     await self._wind_down(services)
@@ -198,11 +202,7 @@ class Consumer:
 
     @asynccontextmanager
     async def _sharing(self, made: Engines) -> AsyncIterator[Shared]:
-        limits = {
-            "timeout": self.settings.statement_timeout.total_seconds(),
-            "connecting": self.settings.probe_timeout.total_seconds(),
-        }
-        own = Connections(made.connect, most=OWN_CONNECTIONS, **limits)
+        own = Connections.of(made.connect, self.settings, most=OWN_CONNECTIONS)
         try:
             yield self._share(made, own)
         finally:
@@ -214,9 +214,8 @@ class Consumer:
         sync_sessions = None
         if made.synchronous is not None:
             sync_sessions = outbox.sessionmaker(made.synchronous, class_=HandlerSession, **options)
-        async_sessions = outbox.async_sessionmaker(
-            made.asynchronous, class_=AsyncHandlerSession, **options
-        )
+        kind = AsyncHandlerSession
+        async_sessions = outbox.async_sessionmaker(made.asynchronous, class_=kind, **options)
         return Shared(
             connections=own,
             statements=Statements(outbox.tables, outbox.settings.names.notify_channel),
@@ -228,6 +227,7 @@ class Consumer:
             threads=anyio.CapacityLimiter(self.settings.threads),
             redact=outbox.settings.redact,
             audit=outbox.settings.audit,
+            alert_depth=outbox.settings.alert_depth,
             lifetime=outbox.settings.key_lifetime_of,
             async_sessions=async_sessions,
             sync_sessions=sync_sessions,
@@ -240,8 +240,8 @@ class Consumer:
         settings = self.outbox.settings
         queues = [each for each in self._listeners if each.order == "none"]
         ordered = [each for each in self._listeners if each.order != "none"]
-        leasing = Leasing(shared, ordered, self.owner, shares=not self._only_drains)
-        verifying = Verifying(shared, made.asynchronous, settings.names)
+        leasing = Leasing(shared, ordered, queues, self.owner, shares=not self._only_drains)
+        verifying = Verifying(shared, made.asynchronous, self.outbox, self._listeners)
         services = Services(shared, leasing, Looker(shared, self._listeners), verifying)
         services.queues = [Queue(shared, each, self.owner) for each in queues]
 
@@ -250,7 +250,11 @@ class Consumer:
             return Cursor(shared, self.outbox.listeners[lease.listener], lease)
 
         services.tenures = Tenures(shared, leasing, cursor)
+        verifying.copies.follow(services.tenures, leasing.bell)
+        for queue in services.queues:
+            verifying.copies.follow(queue.stints, queue.bell)
         services.ticking = Ticking.of(shared, self.outbox)
+        services.retention = None if self._only_drains else Retention(shared)
         if settings.notifies:
             services.wakeup = Wakeup(
                 self._listen_connect or made.connect,
@@ -262,6 +266,7 @@ class Consumer:
                 notified=lambda: services.ring("notify"),
                 released=services.released,
                 cancelled=services.look_for_requests,
+                adopted=verifying.bell.ring,
                 reconnected=services.reconnected,
                 lost=services.lost_notifications,
             )
@@ -277,17 +282,3 @@ class Consumer:
     def _progress(self) -> None:
         self._progressed.set()
         self._progressed = anyio.Event()
-
-
-@contextmanager
-def _one_error() -> Iterator[None]:
-    """A task group wraps what its tasks raise. One error is raised as itself."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        if error is group:
-            raise
-        raise error from error.__cause__

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from sa_outbox.observe import DatabaseAway, DatabaseBack, Woken
+from sa_outbox.observe import DatabaseAway, DatabaseBack, LeasesKept, Woken
 
 from .connections import is_database_error
 from .gate import Bell
+from .offering import offer_the_first_few
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .leasing import Leasing
     from .looking import Looker
     from .queue import Queue
+    from .retention import Retention
     from .shared import Shared
     from .tenure import Tenures
     from .ticking import Ticking
@@ -31,9 +33,6 @@ WITH_HOLES = 1.0
 """The same while others have holes open: to forget those that were rolled back."""
 AT_A_BARRIER = 0.1
 """Seconds between two surveys while a cursor is on its way to a barrier, or waits at it."""
-TURNS = 4
-"""Turns of the event loop that pass until a handler has begun: before that, sending a statement
-would keep it waiting."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 By = Literal["start", "notify", "poll", "reconnect", "open events"]
@@ -53,6 +52,7 @@ class Services:
         self.queues: list[Queue] = []
         self.wakeup: Wakeup | None = None
         self.ticking: Ticking | None = None
+        self.retention: Retention | None = None
         self._looker = looker
         self.verifying = verifying
         self._look_bell = Bell()
@@ -64,9 +64,10 @@ class Services:
         self._look_bell.ring()
 
     def released(self) -> None:
-        """Another process has given something back."""
+        """Another process has given something back, or a person has changed something."""
         self.leasing.bell.ring()
         self._wake_queues()
+        self.tenures.look_for_due()
 
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was taken, perhaps by us."""
@@ -111,8 +112,12 @@ class Services:
         tasks.start_soon(self.verifying.run)
         for queue in self.queues:
             tasks.start_soon(queue.run, tasks)
+        if self.queues:
+            self.ring("start")  # a cursor does so when it is claimed
         if self.wakeup is not None:
             tasks.start_soon(self.wakeup.run)
+        if self.retention is not None:
+            tasks.start_soon(self.retention.run)
         if self.ticking is not None:
             await tasks.start(self.ticking.run)
 
@@ -133,7 +138,7 @@ class Services:
         visible up to *ceiling*."""
         rows = await self.shared.connections.rows(
             self.shared.statements.behind,
-            names=self.leasing.names,
+            names=[name for name in self.leasing.names if name not in self.shared.withheld],
             held=[name for name, _ in self.leasing.held],
             parts=[part for _, part in self.leasing.held],
             ceiling=ceiling,
@@ -153,7 +158,9 @@ class Services:
             by = self._woken_by if rung else ("open events" if self._waiting() else "poll")
             try:
                 if rung:
-                    await self._offer_the_first_few()
+                    number = self.shared.horizon.latest.number
+                    cursors = self.tenures.cursors.values()
+                    await offer_the_first_few(self._looker, number, cursors, self.queues)
                 look = await self._looker.look()
             except Exception as error:
                 if not is_database_error(error):
@@ -179,20 +186,7 @@ class Services:
 
     def _wake_queues(self) -> None:
         for queue in self.queues:
-            queue.bell.ring()
-
-    async def _offer_the_first_few(self) -> None:
-        """Those who have nothing to do begin at once, while it is looked at the horizon."""
-        number = self.shared.horizon.latest.number
-        cursors = self.tenures.cursors.values()
-        waiting = [each for each in cursors if each.intake.has_read_all(number)]
-        if waiting:
-            rows = await self._looker.first_few(min(each.progress.read_to for each in waiting))
-            for cursor in waiting:
-                cursor.intake.offered = rows
-                cursor.wake()
-            for _ in range(TURNS):
-                await anyio.lowlevel.checkpoint()
+            queue.wake()
 
     def _waiting(self) -> bool:
         return any(cursor.intake.waits_at_a_hole for cursor in self.tenures.cursors.values())
@@ -251,7 +245,10 @@ class Services:
             limit = self.shared.settings.probe_timeout.total_seconds()
             with anyio.fail_after(limit, shield=True):
                 barriers = self._barriers()
-                for lease in await self.leasing.claim():
+                claimed = await self.leasing.claim()
+                for lease in self.leasing.lost:
+                    self.tenures.drop(lease)
+                for lease in claimed:
                     tasks.start_soon(self.tenures.work, lease)
             self.tenures.hand_over(self.leasing.hand_over)
             if barriers != self._barriers():
@@ -277,10 +274,9 @@ class Services:
             self.tenures.drop(lease)
         for queue in self.queues:
             await queue.renew()
-        for lease in paused:
-            cursor = self.tenures.cursors.get(lease.key)
-            if cursor is not None:
-                cursor.stop()
+        self.tenures.hand_over(lease.key for lease in paused)
+        ranges = sum(len(queue.held) for queue in self.queues)
+        self.shared.tell(LeasesKept(tuple(name for name, _ in self.leasing.held), ranges))
 
     def _drop_expired(self) -> None:
         for lease in tuple(self.leasing.held.values()):

@@ -35,7 +35,7 @@ _PARKED = {
     "cancel": "cancelled",
     "withdraw": "cancelled",
 }
-_OF_WHAT_IS_LEFT = ("duration", "position", "gaps")
+_OF_WHAT_IS_LEFT = ("position", "gaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,11 @@ def plan(
 
     *holding*: another event waits for its next attempt, and its errors are in the listener's row.
     """
-    writes = _of_their_own(statements, lease, [item for item in items if _is_special(item)])
+    # Of these more is to be written than the cursor.
+    special = [
+        item for item in items if item.fate != "done" or item.state or item.result is not None
+    ]
+    writes = _of_their_own(statements, lease, special) if special else []
     moved = {
         **lease.term,
         "old": old.position,
@@ -68,13 +72,9 @@ def plan(
         "position": new.position,
         "gaps": new.gaps,
     }
-    writes.append(_move(statements, items, moved, holding=holding))
+    forget = bool(items) and not holding
+    writes.append(_move(statements, special, moved, forget=forget))
     return writes
-
-
-def _is_special(item: Item) -> bool:
-    """Whether more is to be written of it than the cursor."""
-    return item.fate != "done" or bool(item.state) or item.result is not None
 
 
 def _of_their_own(statements: Settling, lease: Lease, items: Sequence[Item]) -> list[Write]:
@@ -118,7 +118,7 @@ def _named(lease: Lease) -> dict[str, Any]:
 
 
 def _move(
-    statements: Settling, items: Sequence[Item], values: dict[str, Any], *, holding: bool
+    statements: Settling, items: Sequence[Item], values: dict[str, Any], *, forget: bool
 ) -> Write:
     for item in items:
         if item.fate == "hold" and item.failure is not None and statements.hold is not None:
@@ -135,7 +135,6 @@ def _move(
     if statements.finish is not None and values["gaps"] == "[]":
         kept = {key: each for key, each in values.items() if key not in _OF_WHAT_IS_LEFT}
         return Write(statements.finish, kept, fenced=True)
-    forget = bool(items) and not holding
     return Write(statements.advance if forget else statements.save, values, fenced=True)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from .alerting import alerts
 from .auditing import records
 from .settle import Settler, Write, plan
 
@@ -116,9 +117,9 @@ class Settlement:
         a range holds it until now."""
         unsettled = self._progress.unsettled
         return [
-            item.position
+            item.row[0]
             for item in items
-            if item.fate != "hold" and (not item.state or item.position in unsettled)
+            if item.fate != "hold" and (not item.state or item.row[0] in unsettled)
         ]
 
     def plan(self, items: Sequence[Item], new: Saved, *, counted: bool = True) -> list[Write]:
@@ -129,7 +130,26 @@ class Settlement:
         recorded = records(items, self._shared.audit, counted=counted)
         if recorded:
             values = {"listener": self._lease.listener, "document": json.dumps(recorded)}
-            writes.insert(0, Write(self._statements.record, values))
+            # After it is parked: one that is cancelled meanwhile is not retried. And before a row
+            # is deleted, from which a replay has its event.
+            first = (self._statements.bury, self._statements.park)
+            at = sum(write.query in first for write in writes)
+            writes.insert(at, Write(self._statements.record, values))
+        raised = alerts(self._lease.listener, items, self._shared.alert_depth)
+        if raised:
+            shared = self._shared.statements
+            told = [Write(shared.insert_events, {"document": json.dumps(raised)})]
+            writes[:0] = [*told, Write(shared.notify, {})]  # heard when this is committed
+        return writes
+
+    def plan_in_session(self, items: Sequence[Item], new: Saved) -> list[Write]:
+        """The same in a handler's transaction, before the attempt is counted. From the first lock
+        on it may not stand still for longer than a lease: the statement that moves the cursor says
+        so itself, and if others come before it, one more does."""
+        writes = self.plan(items, new, counted=False)
+        if len(writes) > 1:
+            duration = self._lease.term["duration"]
+            writes.insert(0, Write(self._statements.bound, {"duration": duration}))
         return writes
 
     def _is_holding(self, items: Sequence[Item]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Shared:
     threads: anyio.CapacityLimiter
     redact: Callable[[str], str] | None
     audit: Audit
+    alert_depth: int
+    """0: a dead letter adds no alert."""
     lifetime: Callable[[str], timedelta]
     """How long a result of an event of this type is kept."""
     async_sessions: Callable[[], Any]
@@ -45,6 +47,8 @@ class Shared:
     """Ask for another look, soon: something is open that nobody may tell of when it ends."""
     progressed: Callable[[], None]
     """Something was settled, or a listener has caught up: for those who wait in ``drain``."""
+    withheld: set[str] = field(default_factory=set)
+    """Listeners that wait, because the database is a copy: ``copies.py``."""
 
     def tell(self, observation: Observation) -> None:
         self.observers.tell(observation)

@@ -17,6 +17,7 @@ from sa_outbox.sql import (
     queues,
     ranges,
     reading,
+    transactions,
 )
 
 from .connections import Query
@@ -31,6 +32,7 @@ RELEASED = "released"
 class Settling(Protocol):
     """What is run under a lease: on a listener's cursor, or on a range of a queue."""
 
+    bound: Query
     record: Query
     bury: Query
     park: Query
@@ -75,6 +77,7 @@ class Statements:
         self.announce = Query(leases.announce(tables))
         self.withdraw = Query(leases.withdraw(tables))
         self.read_due = Query(reading.read_due(tables))
+        self.bound = Query(transactions.bound())
         self.record = Query(audit.record(tables))
         self.park = Query(deliveries.park(tables))
         self.bury = Query(deliveries.bury(tables))
@@ -84,6 +87,8 @@ class Statements:
         self.occupied = Query(deliveries.occupied(tables))
         self.next_due = Query(deliveries.next_due(tables))
         self.insert_events = Query(events.insert_events(tables))
+        self.claim_keys = Query(events.claim_idempotency_keys(tables))
+        self.record_added = Query(audit.record_added(tables))
         self.crons_standing = Query(crons.standing(tables))
         self.crons_register = Query(crons.register(tables))
         self.crons_claim = Query(crons.claim(tables))
@@ -100,7 +105,7 @@ class RangeStatements:
 
     def __init__(self, tables: Tables, shared: Statements) -> None:
         self.bury, self.park, self.settle = shared.bury, shared.park, shared.settle
-        self.record = shared.record
+        self.bound, self.record = shared.bound, shared.record
         self.leave_results = shared.leave_results
         self.promote: Query | None = None
         self.hold: Query | None = None
@@ -116,6 +121,7 @@ class RangeStatements:
         self.renew = Query(ranges.renew(tables))
         self.release = Query(ranges.release(tables))
         self.lock = Query(queues.lock(tables))
+        self.read_chosen = Query(queues.read_chosen(tables))
         self.take = Query(queues.take(tables))
         self.pass_over = Query(queues.pass_over(tables))
         self.take_due = Query(queues.take_due(tables))

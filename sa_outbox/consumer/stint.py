@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .cursor import Cursor
 from .intake import Intake, RangeIntake
 from .item import Item
+from .lanes import LooseLanes
 from .turnstile import LimitedLanes
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ class Stint(Cursor):
         super().__init__(shared, listener, lease)
         self.slots = slots
         self._rows = rows
-        self._items: dict[int, Item] = {}
+        self._items: list[Item] = []
+        self._requested: set[int] = set()
+        """Those that are to be cancelled, as far as it was heard before they were read."""
         self._read = read
         self._told = changed
 
     def _make_lanes(self) -> AnyLanes:
-        return super()._make_lanes() if self._turnstile is None else LimitedLanes(self._turnstile)
+        return LooseLanes() if self._turnstile is None else LimitedLanes(self._turnstile)
 
     def wake(self) -> None:
         if isinstance(self.lanes, LimitedLanes):
@@ -70,12 +73,14 @@ class Stint(Cursor):
             await self.settlement.write_off()
             self.lease.is_over = True
             return
-        for row in rows:
-            attempts, state = row.get("attempts", 0), row.get("state", "")
-            item = self._items[row[0]] = Item(row, row[0], attempts=attempts, state=state)
+        self._items = _items(rows)
+        for item in self._items:
             self.lanes.put(item)
-            if row.get("cancel_requested"):
-                self.request_cancel(item.position)
+        asked = "cancel_requested" in rows[0].keys()  # noqa: SIM118 - no dict
+        for row in rows if asked or self._requested else ():
+            if (asked and row["cancel_requested"]) or row[0] in self._requested:
+                self.request_cancel(row[0])
+        self.caution.covers(len(rows))
         # After a crash each one is settled when it has ended: then few are suspects of the next.
         self._enough = 1 if self.lease.crashes else len(rows)
         self._wanted_hands = min(self.listener.concurrency, len(rows))
@@ -83,9 +88,12 @@ class Stint(Cursor):
 
     def request_cancel(self, position: int) -> None:
         """Somebody has cancelled that event: one that waits is taken out, one that runs is told."""
-        item = self._items.get(position)
-        if item is None or position not in self.progress.unsettled:
+        if not self._items:
+            self._requested.add(position)
             return
+        if position not in self.progress.unsettled:
+            return
+        item = next(each for each in self._items if each.position == position)
         item.cancel_requested = True
         item.state = item.state or "scheduled"  # it has a row now
         if self.lanes.withdraw(item):
@@ -116,3 +124,9 @@ class Stint(Cursor):
             lows=gaps.lows,
             highs=gaps.highs,
         )
+
+
+def _items(rows: Sequence[Any]) -> list[Item]:
+    if "state" not in rows[0].keys():  # noqa: SIM118 - no dict; new events of the log: most
+        return [Item(row, row[0]) for row in rows]
+    return [Item(row, row[0], attempts=row["attempts"], state=row["state"]) for row in rows]

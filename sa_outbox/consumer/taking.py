@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sa_outbox.sql import queues
 
+from .choice import Choice, leaving, scheduled, within
 from .connections import Query
 from .gaps import Gaps
 from .intake import FOREVER
@@ -23,12 +24,11 @@ from .progress import Progress
 from .reading import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from sa_outbox.listener import Listener
 
     from .connections import Connection
-    from .horizon import Look
     from .reading import Asked
     from .shared import Shared
 
@@ -36,25 +36,17 @@ FAIR_SHARE = 0.1
 """Part of the time that may go into looking for tenants whose events are far behind others'."""
 FAIR_WINDOW = 200_000
 """Ids at which such a read looks."""
+TURNS = 1000
+"""Events for which such a read tells the order: for several ranges, so that a tenant with few
+events has them all handled before the next such read."""
 MOST_GAPS = 1000
 """Ranges of events that others were taken ahead of: each take writes them. Above that the front of
 the log goes first, which closes them."""
 CROWDED = 1.0
 """Seconds for which events are taken under the lock, after two processes wanted the same."""
-PASSED_OVER = 10_000
-"""Ids of other listeners' events that are passed before the cursor is written for them alone."""
-
-
-def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
-    """Cursor and gaps after *taken* were taken and nothing else was. Pure."""
-    ids = sorted(taken)
-    left, highest = gaps.copy(), max(position, ids[-1])
-    left.add(position + 1, highest)
-    for each in ids:
-        left.remove(each)
-    return highest, left
-
-
+REMEMBERED = 0.05
+"""Seconds for which it is not asked again where the queue stands, while one range after the other
+is taken: so much later an urgent event, a due one or an abandoned range is found."""
 Again: TypeAlias = Literal["again"]
 
 
@@ -65,20 +57,6 @@ class Taken:
     """None: they are still to be read."""
 
 
-class Choice:
-    """What is to be taken, and where the queue stands after it."""
-
-    def __init__(self, old: Progress, rows: Sequence[Any], position: int, gaps: Gaps) -> None:
-        self.now = [row for row in rows if not _is_for_later(row)]
-        self.later = [row for row in rows if _is_for_later(row)]
-        self.passed = position - old.saved.position
-        self.moved = {
-            "revision": old.saved.revision,
-            "position": position,
-            "gaps": gaps.dump(),
-        }
-
-
 class Taker:
     """Takes for one queue, for one process."""
 
@@ -87,14 +65,24 @@ class Taker:
         self._listener = listener
         self._reader = Reader(listener, shared.tables)
         self._urgent = Query(queues.read_urgent(shared.tables, listener.on))
-        self._fairly = Query(queues.read_fairly(shared.tables, listener.on))
+        self._differ = Query(queues.differ(shared.tables, listener.on))
+        self._choose_turns = Query(queues.turns(shared.tables, listener.on))
+        self._turns: list[int] = []
+        """Events to be taken next, for several ranges: of each tenant the first, and so on."""
         self._duration = shared.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
         self._read_look = 0
+        self._token = 0
         self._is_behind = False
         """More is waiting than was taken: then it matters who comes first."""
         self._fair_at = 0.0
         self._crowded_until = 0.0
+        self._sets_aside = False
+        """The events that were read last had some for later."""
+        self._state: dict[str, Any] | None = None
+        self._asked_at = 0.0
+        self._rests_at: Progress | None = None
+        """Where everything was taken, of whatever type, and nothing can still appear below."""
 
     def has_read(self, look: int) -> bool:
         """Whether everything visible at that look is taken, by whomever."""
@@ -104,17 +92,58 @@ class Taker:
         """Whether the log may hold something that nobody has taken."""
         return self._shared.horizon.latest.number > self._read_look
 
-    async def state(self, held: list[int]) -> Any | None:
+    def rests_at(self, look: int) -> int | None:
+        """The id above which an event can be offered, if nothing was left at that look, the last
+        one."""
+        rest = self._rests_at
+        return rest.read_to if rest is not None and 0 < look == self._read_look else None
+
+    async def offered(self, rows: Sequence[Any]) -> Taken | None:
+        """Of *rows*, the first above where we rest and read without a look, those of our types.
+
+        None if an id is missing among them, if one is for later, or if somebody has moved the
+        queue since: then the look and the read after it decide. No row was moved since we came to
+        rest, so everything up to there is taken, or of another type.
+        """
+        if self._rests_at is None:
+            return None
+        now, self._rests_at = self._rests_at, None
+        chosen, look = self._reader.take(rows, now, len(rows)), self._shared.horizon.latest
+        choice = Choice(now, chosen, now.read_to, now.holes, look)
+        if choice.later or not choice.now:
+            return None
+        taken = await self._take(self._shared.connections, choice)
+        if taken is not None:
+            self._note(choice)
+            self._rest(choice, 1)
+        return taken
+
+    def remembered(self) -> dict[str, Any] | None:
+        """``state`` as it must be if nobody but us has taken anything since. If somebody has, the
+        next take finds another revision, and takes nothing."""
+        return self._state if monotonic() < self._asked_at + REMEMBERED else None
+
+    def forget(self) -> None:
+        """Something has changed: ask before the next take."""
+        self._state = None
+
+    async def state(self, held: list[int]) -> dict[str, Any] | None:
         """None: somebody has deleted the queue's row."""
+        self._asked_at = monotonic()
         rows = await self._shared.connections.rows(
             self._shared.statements.ranges.state, name=self._listener.name, held=held
         )
-        return rows[0] if rows else None
+        if rows and rows[0]["token"] != self._token:
+            # A person has moved the queue: what was read may be there to be taken again.
+            self._token, self._read_look = rows[0]["token"], 0
+            self._rests_at = None
+        self._state = dict(rows[0]) if rows else None
+        return self._state
 
     async def abandoned(self, held: list[int]) -> Taken | None:
         """A range that another process has left, none of those *held* here: one of them whose
         lease is over would be worked on twice, until the first stint has noticed."""
-        began = monotonic()
+        began, self._state = monotonic(), None
         rows = await self._shared.connections.rows(
             self._shared.statements.ranges.claim, **self._claim, held=held, limit=1
         )
@@ -122,7 +151,7 @@ class Taker:
 
     async def due(self, size: int, *, least: int, by_age: bool = False) -> Taken | None:
         """Deliveries that are due: retries, scheduled events, those of low priority."""
-        began = monotonic()
+        began, self._state = monotonic(), None
         rows = await self._shared.connections.rows(
             self._shared.statements.ranges.take_due,
             **self._claim,
@@ -142,12 +171,12 @@ class Taker:
         taken then. Whoever met another process waits for the lock instead: a read in vain costs
         more than a wait.
         """
-        look = self._shared.horizon.latest
         connections = self._shared.connections
-        if monotonic() >= self._crowded_until:
+        if monotonic() >= self._crowded_until and not self._sets_aside:
             choice = await self._choose(connections, state, size)
             if not choice.later:
-                return self._took(look, choice, await self._take(connections, choice))
+                return self._took(choice, await self._take(connections, choice))
+            self._sets_aside = True
         async with connections.connection() as connection, connection.transaction():
             lock = self._shared.statements.ranges.lock
             name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
@@ -155,54 +184,84 @@ class Taker:
             if not rows or rows[0]["paused"]:
                 return None
             choice = await self._choose(connection, rows[0], size)
+            self._sets_aside = bool(choice.later)
             await self._set_aside(connection, choice)
             taken = await self._take(connection, choice)
-        return self._took(look, choice, taken)
+        return self._took(choice, taken)
 
-    def _took(self, look: Look, choice: Choice, taken: Taken | None) -> Taken | Again | None:
+    def _took(self, choice: Choice, taken: Taken | None) -> Taken | Again | None:
+        self._rests_at = None
+        if taken is None or choice.later:  # what was set aside may be due
+            self._state = None
+        else:
+            self._note(choice)
         if choice.now and taken is None:
             self._crowded_until = monotonic() + CROWDED
             return "again"
         if not self._is_behind:
-            self._read_look = max(self._read_look, look.number)
+            # Of the look that the read followed: the latest of before may be forgotten since.
+            self._read_look = max(self._read_look, choice.look.number)
+            # Not if it was passed over: nobody has asked whether that was written.
+            if not choice.gaps and not choice.is_passed_over:
+                self._rest(choice, int(taken is not None))
         return "again" if choice.later and taken is None else taken
+
+    def _note(self, choice: Choice) -> None:
+        """We have taken it: so far the queue stands as we left it."""
+        if self._state is not None:
+            self._state |= choice.moved | {"revision": choice.moved["revision"] + 1}
+
+    def _rest(self, choice: Choice, writes: int) -> None:
+        moved = choice.moved
+        self._rests_at = Progress(moved["position"], Gaps(), moved["revision"] + writes)
 
     async def _take(self, asked: Asked, choice: Choice) -> Taken | None:
         statements, began = self._shared.statements.ranges, monotonic()
         moved = {**self._claim, **choice.moved}
         if choice.now:
-            ids = sorted(row[0] for row in choice.now)
-            taken = Gaps((each, each) for each in ids).dump()
+            ids = sorted([row[0] for row in choice.now])
+            taken = Gaps.of(ids).dump()
             rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
             return self._leased(rows, began=began, rows=choice.now)
-        if choice.later or choice.passed >= PASSED_OVER:
+        if choice.is_passed_over:
             await asked.rows(statements.pass_over, **moved)
         return None
 
     async def _set_aside(self, connection: Connection, choice: Choice) -> None:
         if choice.later:
-            document = json.dumps([_scheduled(row) for row in choice.later])
+            document = json.dumps([scheduled(row, FOREVER) for row in choice.later])
             park = self._shared.statements.park
             await connection.rows(park, listener=self._listener.name, part=0, document=document)
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Choice:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
+        # What is set aside costs nobody's time: whole batches of it, whatever a range may have.
+        room = self._listener.batch_size if self._sets_aside else size
+        look = self._shared.horizon.latest
         if self._is_behind and len(old.holes) < MOST_GAPS:
             urgent = bool(row.get("urgent", True))
-            rows = await self._out_of_turn(asked, old, size, urgent=urgent)
+            rows = await self._out_of_turn(asked, old, room, urgent=urgent)
             if rows:
-                left = leaving(old.read_to, old.holes, [row[0] for row in rows])
-                return Choice(old, rows, *left)
-        look = self._shared.horizon.latest
+                chosen, _ = self._cut(rows, size)
+                left = leaving(old.read_to, old.holes, [row[0] for row in chosen])
+                return Choice(old, chosen, *left, look)
         while True:
             rows, self._is_behind = await self._reader.read(
-                asked, old, look, room=size, now=monotonic()
+                asked, old, look, room=room, now=monotonic()
             )
             if rows or not self._is_behind:
-                return Choice(old, rows, old.read_to, old.holes)
+                chosen, others = self._cut(rows, size)
+                gaps = old.holes.copy()
+                for each in others:
+                    gaps.add(each[0], each[0])
+                self._is_behind = self._is_behind or bool(others)
+                return Choice(old, chosen, old.read_to, gaps, look)
             # All of other types. Not from the row again: it stays where it was until something is
             # taken, or much was passed.
-            size = self._listener.batch_size
+            room = self._listener.batch_size
+
+    def _cut(self, rows: Sequence[Any], size: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        return within(rows, size) if self._sets_aside else (rows, ())
 
     async def _out_of_turn(
         self, asked: Asked, old: Progress, size: int, *, urgent: bool
@@ -210,17 +269,28 @@ class Taker:
         """Urgent events; or, now and then, the first ones of every tenant."""
         ranges = zip(old.holes.lows, old.holes.highs, strict=True)
         untaken = ",".join(f"[{low},{high}]" for low, high in ranges)
-        bounds = {"cursor": old.read_to, "untaken": f"{{{untaken}}}"}
+        first = min(old.holes.lows, default=old.read_to + 1)
+        bounds: dict[str, Any]
+        bounds = {"first": first, "cursor": old.read_to, "untaken": f"{{{untaken}}}"}
         rows: list[Any] = []
         if urgent:
             rows = await asked.rows(self._urgent, **bounds, limit=size)
-        if rows or monotonic() < self._fair_at:
+        if rows:
             return rows
-        first, began = min(old.holes.lows, default=old.read_to + 1), monotonic()
-        rows = await asked.rows(self._fairly, **bounds, first=first, window=FAIR_WINDOW, limit=size)
-        now = monotonic()
-        self._fair_at = now + (now - began) / FAIR_SHARE
-        return rows if len({row["tenant"] for row in rows}) > 1 else []
+        began = monotonic()
+        if began >= self._fair_at:
+            bounds["window"] = FAIR_WINDOW
+            differ = any(row[0] for row in await asked.rows(self._differ, **bounds))
+            chosen = await asked.rows(self._choose_turns, **bounds, limit=TURNS) if differ else ()
+            self._turns = [row[0] for row in chosen]
+            now = monotonic()
+            self._fair_at = now + (now - began) / FAIR_SHARE
+        # Others may have taken some since, or we ourselves.
+        self._turns = [each for each in self._turns if each > old.read_to or each in old.holes]
+        if not self._turns:
+            return []
+        read = self._shared.statements.ranges.read_chosen
+        return await asked.rows(read, ids=self._turns[:size])
 
     def _leased(
         self, leases: Sequence[Any], *, began: float, rows: Sequence[Any] | None = None
@@ -228,13 +298,3 @@ class Taker:
         if not leases:
             return None
         return Taken(Lease(leases[0], duration=self._duration, began=began), rows)
-
-
-def _is_for_later(row: Any) -> bool:
-    """Not now, or not before all others: such a delivery gets a row."""
-    return bool(row["priority"] < 0 or (row["wait"] is not None and row["wait"] > 0))
-
-
-def _scheduled(row: Any) -> dict[str, Any]:
-    delay = min(max(row["wait"] or 0.0, 0.0), FOREVER)
-    return {"position": row[0], "state": "scheduled", "delay": delay, "attempts": 0}

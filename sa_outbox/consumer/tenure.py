@@ -13,7 +13,7 @@ from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseDropped
 from .connections import is_database_error, swallow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from .cursor import Cursor
     from .gate import Bell
@@ -44,7 +44,8 @@ class Tenures:
         self._shared = shared
         self._leasing = leasing
         self._make = make
-        self._scopes: dict[tuple[str, int], CancelScope] = {}
+        # By lease, not by key: one that is lost may end after its successor has begun here.
+        self._scopes: dict[Lease, CancelScope] = {}
         self.stopping = False
 
     async def work(self, lease: Lease) -> None:
@@ -64,8 +65,10 @@ class Tenures:
                 self._shared.tell(DatabaseBack(where))
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
-            self.cursors.pop(lease.key, None)
-            self._scopes.pop(lease.key, None)
+            last = self.cursors.get(lease.key)
+            if last is not None and last.lease is lease:
+                del self.cursors[lease.key]
+            self._scopes.pop(lease, None)
             await self._give_back(lease)
 
     def stop(self) -> None:
@@ -73,6 +76,11 @@ class Tenures:
         self.stopping = True
         for cursor in self.cursors.values():
             cursor.stop()
+
+    def look_for_due(self) -> None:
+        """Somebody else may have made deliveries due."""
+        for cursor in self.cursors.values():
+            cursor.look_for_due()
 
     def cancel(self) -> None:
         """Cancel what still runs; its leases are given back."""
@@ -87,10 +95,16 @@ class Tenures:
             if not cursor.stopping and (key in chosen or cursor.intake.is_at_barrier):
                 cursor.stop()
 
+    def stop_listeners(self, names: Collection[str]) -> None:
+        """Begin nothing new for these."""
+        for (name, _), cursor in self.cursors.items():
+            if name in names:
+                cursor.stop()
+
     def drop(self, lease: Lease) -> None:
         """The lease is lost: cancel what runs under it."""
         lease.is_lost = True
-        scope = self._scopes.get(lease.key)
+        scope = self._scopes.get(lease)
         if scope is not None:
             scope.cancel()
 
@@ -98,7 +112,7 @@ class Tenures:
         """None: stopped, cancelled or lost. Else what the database raised."""
         try:
             with CancelScope() as scope:
-                self._scopes[cursor.lease.key] = scope
+                self._scopes[cursor.lease] = scope
                 await cursor.run()
         except LeaseLost:
             cursor.lease.is_lost = True

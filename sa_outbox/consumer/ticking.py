@@ -131,6 +131,8 @@ class Ticking:
         statements = self._shared.statements
         for document in _documents(recurring, ticks):
             await connection.rows(statements.insert_events, document=document)
+            if self._shared.audit == "all":
+                await connection.rows(statements.record_added, document=document)
         await connection.rows(statements.crons_advance, name=recurring.name, tick=ticks[-1].at)
 
 

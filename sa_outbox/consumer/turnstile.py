@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from sa_outbox.listener import Listener
 
     from .item import Item
-    from .lanes import Lanes, OneLane
+    from .lanes import Lanes, LooseLanes, OneLane
 
-AnyLanes: TypeAlias = "Lanes | OneLane | LimitedLanes"
+AnyLanes: TypeAlias = "Lanes | OneLane | LooseLanes | LimitedLanes"
 
 MOST_BUCKETS = 10_000
 """Tenants whose rate is remembered; those that were quiet for longest are forgotten."""

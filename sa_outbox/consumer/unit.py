@@ -114,7 +114,7 @@ class Unit:
             if self._lease.has_ended():
                 raise self._lease.lost()
             new = self._progress.after(self._settlement.leaves(items))
-            writes = self._settlement.plan(items, new, counted=False)
+            writes = self._settlement.plan_in_session(items, new)
             try:
                 # Shielded, with a limit: cancelled in a COMMIT, nobody would know its outcome; and
                 # without a limit, a silent network would hold the process for ever.

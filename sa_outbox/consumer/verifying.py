@@ -7,36 +7,59 @@ from typing import TYPE_CHECKING
 import anyio
 
 from sa_outbox import schema
+from sa_outbox.schema.identity import settle_home
+from sa_outbox.sql.transactions import bound
 
 from .connections import is_database_error
+from .copies import Copies
 from .gate import Bell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from sa_outbox.settings import Names
+    from sa_outbox.listener import Listener
+    from sa_outbox.outbox import Outbox
+    from sa_outbox.schema.identity import Home
 
     from .shared import Shared
 
+WHILE_WITHHELD = 30.0
+"""Seconds between two looks at a copy: whoever adopts it may use another channel, or none."""
+
 
 class Verifying:
-    def __init__(self, shared: Shared, engine: AsyncEngine, names: Names) -> None:
+    def __init__(
+        self, shared: Shared, engine: AsyncEngine, outbox: Outbox, listeners: Sequence[Listener]
+    ) -> None:
+        names = outbox.settings.names
         self.bell = Bell()
-        """Rung when the server may be another one."""
+        """Rung when the server may be another one, or was adopted."""
+        self.copies = Copies(shared, listeners, names)
         self._shared = shared
         self._engine = engine
         self._names = names
+        self._needs = {
+            "queues": any(each.order == "none" for each in listeners),
+            "crons": bool(len(outbox.crons)),
+            "audit": outbox.settings.audit != "off",
+        }
 
     async def verify(self) -> None:
-        """Raise ``SchemaError`` unless everything holds that the reading stands on."""
-        async with self._engine.connect() as connection:
-            await connection.run_sync(schema.verify_consuming, self._names)
+        """Raise ``SchemaError`` unless everything holds that the reading stands on; and find out
+        whether this is a copy."""
+        async with self._engine.begin() as connection:
+            home = await connection.run_sync(self._look)
+        self.copies.found(home)
 
     async def run(self) -> None:
         interval = self._shared.settings.verify_interval.total_seconds()
         limit = self._shared.settings.probe_timeout.total_seconds()
         while True:
-            await self.bell.wait(interval)
+            withheld = self._shared.withheld
+            await self.bell.wait(min(interval, WHILE_WITHHELD) if withheld else interval)
             try:
                 # Shielded: cancelled on the way, the engine's pool would log an error for it.
                 with anyio.move_on_after(limit, shield=True):
@@ -44,3 +67,10 @@ class Verifying:
             except Exception as error:
                 if not is_database_error(error):
                     raise
+
+    def _look(self, connection: Connection) -> Home:
+        # It locks tables, if only against DDL: not for ever, when this process sleeps.
+        duration = self._shared.settings.lease_duration.total_seconds()
+        connection.execute(bound(), {"duration": duration})
+        schema.verify_consuming(connection, self._names, **self._needs)
+        return settle_home(connection, self._names)

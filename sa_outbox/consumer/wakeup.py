@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from sa_outbox.cancelling import CANCEL
-from sa_outbox.observe import DatabaseAway, Listening
+from sa_outbox.observe import DatabaseAway, Listening, Notified
+from sa_outbox.schema.identity import ADOPTED
 
 from .connections import close
 from .gate import Bell
@@ -54,6 +55,7 @@ class Wakeup:
         notified: Callable[[], None],
         released: Callable[[], None],
         cancelled: Callable[[], None],
+        adopted: Callable[[], None],
         reconnected: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
@@ -69,6 +71,7 @@ class Wakeup:
         self._notified = notified
         self._released = released
         self._cancelled = cancelled
+        self._adopted = adopted
         self._reconnected = reconnected
         self._lost = lost
         self.is_listening = False
@@ -129,11 +132,17 @@ class Wakeup:
 
     def _hear(self, _driver: object, _pid: int, _channel: str, message: object) -> None:
         if message == RELEASED:
+            self._observers.tell(Notified("released"))
             self._released()
         elif message == CANCEL:
+            self._observers.tell(Notified("cancelled"))
             self._cancelled()
+        elif message == ADOPTED:
+            self._observers.tell(Notified("adopted"))
+            self._adopted()
         elif isinstance(message, str) and message.startswith(PING):
             if message == self._pinged:
                 self._answered.ring()
         else:
+            self._observers.tell(Notified("events"))
             self._notified()

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..observe import AttemptFailed, CaughtUp, DeliverySettled, LeaseClaimed, Observation
+from ..observe import (
+    AttemptFailed,
+    CaughtUp,
+    DeliverySettled,
+    LeaseClaimed,
+    Observation,
+    RangeTaken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +122,7 @@ class Counts:
                 self._listeners[observation.listener].settled(observation)
             case AttemptFailed():
                 self._listeners[observation.listener].failed(observation)
-            case LeaseClaimed():
+            case LeaseClaimed() | RangeTaken():
                 self._listeners[observation.listener].claimed = True
             case CaughtUp():
                 # Past events of types that it does not listen to.

@@ -105,6 +105,7 @@ CREATE TABLE {qualified(schema, prefix + "_meta")} (
     "compatible_since" integer NOT NULL,
     "epoch" bigint NOT NULL DEFAULT 1,
     "system_identifier" bigint,
+    "database_oid" bigint,
     "partition_size" bigint NOT NULL,
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     "migrated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
@@ -199,6 +200,7 @@ def _consumers(schema: str | None, prefix: str) -> tuple[str, ...]:
 CREATE TABLE {qualified(schema, prefix + "_consumers")} (
     "owner" text NOT NULL,
     "listeners" text[] NOT NULL,
+    "queues" text[] NOT NULL DEFAULT '{{}}',
     "started_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     "expires_at" timestamp with time zone NOT NULL,
     CONSTRAINT "{prefix}_consumers_pkey" PRIMARY KEY ("owner")
@@ -227,6 +229,7 @@ CREATE TABLE {deliveries} (
     "last_error_code" text,
     "last_error" text,
     "range" bigint,
+    "dead_letter" bigint,
     "cancel_requested_at" timestamp with time zone,
     "cancel_reason" text,
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
@@ -249,6 +252,10 @@ CREATE INDEX "{prefix}_deliveries_next_idx"
 CREATE INDEX "{prefix}_deliveries_key_idx"
     ON {deliveries} ("listener", "key", "position")
     WHERE "key" IS NOT NULL""",
+        f"""\
+CREATE INDEX "{prefix}_deliveries_requested_idx"
+    ON {deliveries} ("listener")
+    WHERE "range" IS NOT NULL AND "cancel_requested_at" IS NOT NULL""",
     )
 
 
@@ -301,6 +308,8 @@ CREATE TABLE {dead_letters} (
     "resolved_at" timestamp with time zone,
     "resolved_by" text,
     "resolved_why" text,
+    "edits" integer NOT NULL DEFAULT 0,
+    "original" jsonb,
     CONSTRAINT "{prefix}_dead_letters_pkey" PRIMARY KEY ("id"),
     CONSTRAINT "{prefix}_dead_letters_resolution_check"
         CHECK ("resolution" IN ('replayed', 'discarded', 'fixed')),
@@ -404,8 +413,9 @@ CREATE TABLE {qualified(schema, prefix + "_crons")} (
 def _version(schema: str | None, prefix: str) -> tuple[str, ...]:
     meta = qualified(schema, prefix + "_meta")
     row = f"""\
-INSERT INTO {meta} ("schema_version", "compatible_since", "partition_size")
-    VALUES (1, 1, {PARTITION_SIZE})"""  # noqa: S608 - checked names
+INSERT INTO {meta} ("schema_version", "compatible_since", "partition_size", "database_oid")
+    SELECT 1, 1, {PARTITION_SIZE}, oid FROM pg_catalog.pg_database
+    WHERE datname = current_database()"""  # noqa: S608 - checked names
     # Some hosts keep this function from ordinary roles; then it is filled in later.
     system_identifier = f"""\
 DO $outbox$

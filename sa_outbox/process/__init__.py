@@ -3,6 +3,8 @@
 =====================  ============================================================================
 ``options.py``         the settings of a consumer as options and environment variables
 ``waiting.py``         the database may come up after the process
+``monitoring.py``      the monitor: its options
+``streams.py``         standard streams that somebody has closed
 ``stopping.py``        signals, exit codes, and the end by force
 =====================  ============================================================================
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sa_outbox.settings import ConsumerSettings
+from sa_outbox.settings import RETENTIONS, ConsumerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 MOST_SECONDS = 86_400
+MOST_DAYS = 3_653
+FOREVER = "forever"
 
 
 def seconds(value: Any) -> timedelta:
@@ -31,6 +33,21 @@ def seconds(value: Any) -> timedelta:
 def seconds_from_zero(value: Any) -> timedelta:
     """The same, or none at all."""
     return timedelta(0) if value == "0" else _span(value, "from 0 to")
+
+
+def days(value: Any) -> timedelta | None:
+    """How long something is kept, as a number of days; for ever."""
+    if str(value).strip().lower() == FOREVER:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= MOST_DAYS:
+        raise click.BadParameter(
+            f"{value!r} is not a number of days above 0 and up to {MOST_DAYS}, or {FOREVER!r}"
+        )
+    return timedelta(days=number)
 
 
 def _span(value: Any, limits: str) -> timedelta:
@@ -48,21 +65,37 @@ def setting_options(command: F) -> F:
     """Add an option for every field of ``ConsumerSettings``, in their order."""
     told = _first_sentences(ConsumerSettings)
     for each in reversed(fields(ConsumerSettings)):
-        default = each.default
-        if isinstance(default, timedelta):
-            default = f"{default.total_seconds():g}"
-        command = click.option(
-            "--" + each.name.replace("_", "-"),
-            each.name,
-            type=seconds if isinstance(each.default, timedelta) else click.IntRange(min=1),
-            metavar="SECONDS" if isinstance(each.default, timedelta) else "NUMBER",
-            default=default,
-            show_default=True,
-            envvar=variable(each.name),
-            show_envvar=True,
-            help=told.get(each.name),
-        )(command)
+        command = _option(each.name, each.default, told.get(each.name))(command)
     return command
+
+
+def retention_options(command: F) -> F:
+    """Only those that say how long something is kept, for ``prune``."""
+    told = _first_sentences(ConsumerSettings)
+    defaults = {each.name: each.default for each in fields(ConsumerSettings)}
+    for name in reversed(RETENTIONS):
+        command = _option(name, defaults[name], told.get(name))(command)
+    return command
+
+
+def _option(name: str, default: Any, told: str | None) -> Callable[[F], F]:
+    kind: Any = click.IntRange(min=1)
+    metavar, shown = "NUMBER", default
+    if name in RETENTIONS:
+        kind, metavar, shown = days, "DAYS", f"{default / timedelta(days=1):g}"
+    elif isinstance(default, timedelta):
+        kind, metavar, shown = seconds, "SECONDS", f"{default.total_seconds():g}"
+    return click.option(
+        "--" + name.replace("_", "-"),
+        name,
+        type=kind,
+        metavar=metavar,
+        default=shown,
+        show_default=True,
+        envvar=variable(name),
+        show_envvar=True,
+        help=told,
+    )
 
 
 def variable(name: str) -> str:

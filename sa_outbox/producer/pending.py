@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from .. import tracing
 from ..arguments import (
     check_event_type,
     check_priority,
@@ -118,8 +119,12 @@ def make_pending(
     idempotency_key: str | None = None,
     on_duplicate: OnDuplicate = "skip",
     entity: object = None,
+    traced: bool = True,
 ) -> Pending:
-    """Check everything and serialise it now; only callables are left for the flush."""
+    """Check everything and serialise it now; only callables are left for the flush.
+
+    *traced*: this is the moment at which it is added, and has a span if there are any.
+    """
     name, version, value, deferred = _named(event, payload)
     if not callable(key):
         key = checked_text("key", key)
@@ -144,22 +149,37 @@ def make_pending(
         priority=priority,
         idempotency_key=idempotency_key,
     )
+    if tracing.present is not None and traced:
+        tracing.present.added(made, all_headers)
+    known = None if callable(key) or deferred else key
+    fixed = _written(made, known, all_headers, delay, limits)
+    return Pending(made, fixed, encoded, key, entity, refused_twice=refused_twice)
+
+
+def _written(
+    event: Event[Any],
+    key: str | None,
+    headers: dict[str, str | int],
+    delay: timedelta | None,
+    limits: Limits,
+) -> str:
+    """The beginning of the event's row: all that is known before the flush, but its payload."""
     # Written by hand: uuid and type need no escaping, and most events have no more than these.
-    fixed = f'{{"event_id":"{made.event_id}","event_type":"{name}"'
-    if key is not None and not callable(key) and not deferred:
+    fixed = f'{{"event_id":"{event.event_id}","event_type":"{event.event_type}"'
+    if key is not None:
         fixed += f',"key":{encode_plain(key)}'
-    if tenant is not None:
-        fixed += f',"tenant":{encode_plain(tenant)}'
-    if all_headers:
+    if event.tenant is not None:
+        fixed += f',"tenant":{encode_plain(event.tenant)}'
+    if headers:
         size = limits.max_header_bytes
-        fixed += f',"headers":{encode(all_headers, max_bytes=size, max_depth=2, field="headers")}'
-    if run_at is not None:
-        fixed += f',"run_at":"{run_at.isoformat()}"'
+        fixed += f',"headers":{encode(headers, max_bytes=size, max_depth=2, field="headers")}'
+    if event.run_at is not None:
+        fixed += f',"run_at":"{event.run_at.isoformat()}"'
     if delay is not None:
         fixed += f',"delay":{delay.total_seconds()!r}'
-    if priority:
-        fixed += f',"priority":{priority}'
-    return Pending(made, fixed, encoded, key, entity, refused_twice=refused_twice)
+    if event.priority:
+        fixed += f',"priority":{event.priority}'
+    return fixed
 
 
 def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:

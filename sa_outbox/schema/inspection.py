@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 class Problem:
     """One thing that is wrong."""
 
+    code: str
+    """Stable; docs/troubleshooting.md has a section for each."""
+
     what: str
     """A sentence for a person."""
 
@@ -46,22 +49,6 @@ def verify(connection: Connection, names: Names) -> None:
     found = [str(problem) for problem in problems(connection, names)]
     if found:
         raise SchemaError("\n".join(["the outbox is not ready:", *found]), problems=found)
-
-
-def verify_consuming(connection: Connection, names: Names) -> None:
-    """The same, and the role may do what a consumer does."""
-    verify(connection, names)
-    role = connection.execute(catalog.this_session()).one().role
-    lacking: dict[str, list[str]] = {}
-    for name, right in connection.execute(catalog.missing_rights(tables(names))):
-        lacking.setdefault(name, []).append(right)
-    if lacking:
-        grants = [
-            f"GRANT {', '.join(rights)} ON {name} TO {_quoted(role)};"
-            for name, rights in lacking.items()
-        ]
-        found = f"role {role!r} may not consume. To mend it, as the owner of the tables:"
-        raise SchemaError("\n".join([found, *grants]), problems=grants)
 
 
 def problems(connection: Connection, names: Names) -> list[Problem]:
@@ -98,19 +85,22 @@ class _Inspection:
     def _writable(self) -> Iterator[Problem]:
         if self.session.in_recovery:
             yield Problem(
+                "standby",
                 "This server is a standby: events can't be written or delivered here",
                 "connect to the primary (target_session_attrs=read-write)",
             )
         elif self.session.read_only:
             yield Problem(
+                "read-only",
                 "Transactions of this connection are read-only: events can't be written",
-                f"ALTER ROLE {_quoted(self.session.role)} SET default_transaction_read_only = off;"
+                f"ALTER ROLE {quote(self.session.role)} SET default_transaction_read_only = off;"
                 " or change it for the database, or where the connection is made",
             )
 
     def _nothing_there(self) -> Problem:
         where = f"schema {self.schema!r}" if self.schema else "any schema of the search_path"
         return Problem(
+            "no-tables",
             f"There is no outbox named {self.names.table()!r} in {where} of database "
             f"{self.session.database!r}",
             self._migrate_command(),
@@ -120,19 +110,22 @@ class _Inspection:
         role = self.session.role
         if not self.may_use_schema:
             yield Problem(
+                "no-right",
                 f"Role {role!r} may not use schema {self.schema!r}",
-                f"GRANT USAGE ON SCHEMA {_quoted(self.schema)} TO {_quoted(role)};",
+                f"GRANT USAGE ON SCHEMA {quote(self.schema)} TO {quote(role)};",
             )
         log, meta = self.names.table(), self.names.table("meta")
         if log in self.found and not self.found[log].may_insert:
             yield Problem(
+                "no-right",
                 f"Role {role!r} may not insert into {log}",
-                f"GRANT INSERT ON {self._qualified(log)} TO {_quoted(role)};",
+                f"GRANT INSERT ON {self._qualified(log)} TO {quote(role)};",
             )
         if meta in self.found and not self.found[meta].may_select:
             yield Problem(
+                "no-right",
                 f"Role {role!r} may not read {meta}, which holds the version of the tables",
-                f"GRANT SELECT ON {self._qualified(meta)} TO {_quoted(role)};",
+                f"GRANT SELECT ON {self._qualified(meta)} TO {quote(role)};",
             )
 
     def _version(self) -> Iterator[Problem]:
@@ -141,12 +134,15 @@ class _Inspection:
         version = self.connection.execute(catalog.version(self.tables)).first()
         if version is None:
             yield Problem(
-                f"{self.names.table('meta')} has lost its one row", "restore it from a backup"
+                "no-version",
+                f"{self.names.table('meta')} has lost its one row",
+                "restore it from a backup",
             )
             return
         self.version = version.schema_version
         if version.schema_version < OLDEST_SUPPORTED:
             yield Problem(
+                "tables-too-old",
                 f"The tables have version {version.schema_version}; this release needs "
                 f"{OLDEST_SUPPORTED} or {LATEST}",
                 self._migrate_command(),
@@ -154,6 +150,7 @@ class _Inspection:
         elif version.compatible_since > LATEST:
             # The migration says itself which older releases it leaves working.
             yield Problem(
+                "tables-too-new",
                 f"The tables have version {version.schema_version}, which needs a release that "
                 f"knows version {version.compatible_since}; this one knows up to {LATEST}",
                 "update the package sa_outbox",
@@ -165,6 +162,7 @@ class _Inspection:
             row = self.found.get(table.name)
             if row is None:
                 yield Problem(
+                    "table-missing",
                     f"Table {table.name} is missing",
                     "restore it from a backup, or make it again by its statements in: "
                     + self._ddl_command(),
@@ -172,11 +170,13 @@ class _Inspection:
                 continue
             if self.names.schema is None and self.may_use_schema and not row.visible:
                 yield Problem(
+                    "table-shadowed",
                     f"Another table named {table.name} comes first in the search_path",
                     f"rename or drop that one, or name the schema of the outbox: {self.schema}",
                 )
             if row.kind != ("p" if table is self.tables.outbox else "r"):
                 yield Problem(
+                    "table-foreign",
                     f"{table.name} is not the kind of table that sa_outbox makes",
                     "restore it from a backup, or choose another prefix or schema",
                 )
@@ -184,6 +184,7 @@ class _Inspection:
             missing = [column.name for column in table.columns if column.name not in row.columns]
             if missing and self.version in (None, LATEST):
                 yield Problem(
+                    "column-missing",
                     f"Table {table.name} has no column {', '.join(missing)}",
                     "restore it from a backup, or add it as in: " + self._ddl_command(),
                 )
@@ -204,6 +205,7 @@ class _Inspection:
                 else f"ADD GENERATED ALWAYS AS IDENTITY (START WITH {last_id + 1})"
             )
             yield Problem(
+                "id-not-always",
                 f"{log}.id is not GENERATED ALWAYS AS IDENTITY: an id drawn elsewhere can be "
                 "passed by before it is seen",
                 f"ALTER TABLE {self._qualified(log)} ALTER COLUMN id {how};",
@@ -212,37 +214,47 @@ class _Inspection:
             yield from self._sequence(ids, last_id)
         if self.found[log].kind == "p" and not ids.default_partition:
             yield Problem(
+                "no-default-partition",
                 f"{log} has no default partition: an insert fails when its partition is missing",
                 f"CREATE TABLE {self._qualified(self.names.table('rest'))} "
                 f"PARTITION OF {self._qualified(log)} DEFAULT;",
             )
 
     def _sequence(self, ids: Any, last_id: int) -> Iterator[Problem]:
-        sequence = f"{_quoted(ids.sequence_schema)}.{_quoted(ids.sequence)}"
+        sequence = f"{quote(ids.sequence_schema)}.{quote(ids.sequence)}"
         if ids.cache != 1:
             yield Problem(
+                "sequence-cache",
                 f"Sequence {sequence} has CACHE {ids.cache}: ids would not be in the order of "
                 "drawing, and events be passed by",
                 f"ALTER SEQUENCE {sequence} CACHE 1; and reconnect everything that writes",
             )
         if ids.increment != 1 or ids.cycle:
             yield Problem(
+                "sequence-step",
                 f"Sequence {sequence} does not count up by one",
                 f"ALTER SEQUENCE {sequence} INCREMENT 1 NO CYCLE;",
             )
         if not (ids.may_read and self.may_use_schema):
             return
-        drawn = self.connection.scalar(catalog.last_drawn(ids.sequence_schema, ids.sequence)) or 0
+        last_drawn = catalog.last_drawn(ids.sequence_schema, ids.sequence)
+        drawn = self.connection.scalar(last_drawn) or 0
         if last_id > drawn:
             yield Problem(
+                "sequence-behind",
                 f"Sequence {sequence} is at {drawn}, behind event {last_id}: inserts will fail, "
                 "or be passed by",
                 f"SELECT setval('{sequence}', {last_id});",
             )
         if self._readable("listeners", {"name", "last_processed_id"}):
-            ahead = self.connection.execute(catalog.cursors_ahead(self.tables, drawn))
+            ahead = self.connection.execute(catalog.cursors_ahead(self.tables, drawn)).all()
+            # Asked again, after the cursors: one that is at work has passed what was drawn before.
+            drawn = (self.connection.scalar(last_drawn) or 0) if ahead else drawn
             for name, cursor in ahead:
+                if cursor <= drawn:
+                    continue
                 yield Problem(
+                    "cursor-ahead",
                     f"Listener {name!r} has come to {cursor}, but the last id drawn is {drawn}: "
                     "its cursor is from another time than the log, as after a partial restore, "
                     "and it would pass new events by",
@@ -261,7 +273,7 @@ class _Inspection:
         )
 
     def _qualified(self, name: str) -> str:
-        return f"{_quoted(self.schema)}.{_quoted(name)}"
+        return f"{quote(self.schema)}.{quote(name)}"
 
     def _migrate_command(self) -> str:
         return migrate_command(self.names, self.connection.engine.url)
@@ -277,5 +289,6 @@ def migrate_command(names: Names, url: URL | None = None) -> str:
     return shlex.join(["sa-outbox", "migrate", "--database-url", where, *names.options])
 
 
-def _quoted(name: str) -> str:
+def quote(name: str) -> str:
+    """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'

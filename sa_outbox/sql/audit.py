@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, insert, text
 from sqlalchemy.types import Text
 
-from .names import log_name, quoted
+from .names import quoted
+from .reading import event_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, TextClause
@@ -39,19 +40,30 @@ def record(tables: Tables) -> TextClause:
     """Record what became of deliveries of :listener: :document is a JSON array.
 
     Of each: position, action, attempt, ago (seconds since it happened), detail (an object). Who
-    and for whom is copied from the event. Served by the primary key of the log.
+    and for whom is copied from the event, and why it was cancelled from the delivery's row. One
+    that should be retried and has a row that says cancelled is so: somebody asked for it while it
+    failed. Run after the statements that write such rows, and before the one that deletes them: of
+    a replay they lead to the event. Primary keys of the log and the deliveries.
     """
     fields = ", ".join(f"o.headers ->> '{name}'" for name in _FROM_HEADERS)
     return text(
         f"""
         INSERT INTO {quoted(tables.audit)} (recorded_at, action, event_id, event_type, listener,
             tenant, {", ".join(_FROM_HEADERS)}, attempt, detail)
-        SELECT clock_timestamp() - make_interval(secs => a.ago), a.action, o.event_id,
-               o.event_type, :listener, o.tenant, {fields}, a.attempt, a.detail
+        SELECT clock_timestamp() - make_interval(secs => a.ago),
+               CASE WHEN a.action = 'retried' AND d.state = 'cancelled' THEN 'cancelled'
+                    ELSE a.action END,
+               o.event_id, o.event_type, :listener, o.tenant, {fields}, a.attempt,
+               CASE WHEN d.state = 'cancelled' AND a.action IN ('retried', 'cancelled')
+                    THEN jsonb_strip_nulls(jsonb_build_object('reason', d.cancel_reason))
+                         || CASE WHEN a.action = 'cancelled' THEN a.detail ELSE '{{}}' END
+                    ELSE a.detail END
         FROM ROWS FROM (jsonb_to_recordset(CAST(:document AS jsonb)) AS (
             position bigint, action text, attempt integer, ago float8, detail jsonb))
             WITH ORDINALITY AS a (position, action, attempt, ago, detail, ordinal)
-        JOIN {log_name(tables)} AS o ON o.id = a.position
+        LEFT JOIN {quoted(tables.deliveries)} AS d
+               ON d.listener = :listener AND d.position = a.position
+        CROSS JOIN LATERAL {event_of(tables, position="a.position")} AS o
         ORDER BY a.ordinal
         """
     ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))

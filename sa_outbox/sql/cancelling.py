@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Text, Uuid
 
 from .names import log_name, quoted
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 _ONE = (bindparam("listener", type_=Text), bindparam("position", type_=BigInteger))
 _REASON = bindparam("reason", type_=Text)
 _COPIED = "listener, position, event_id, event_type, key, tenant, priority"
+_REQUESTED = "d.range IS NOT NULL AND d.cancel_requested_at IS NOT NULL"
+_IN_A_RANGE = "EXISTS (SELECT FROM {} AS r WHERE r.listener = d.listener AND r.number = d.range)"
 _COPY = "SELECT :listener, o.id, o.event_id, o.event_type, o.key, o.tenant, o.priority"
 
 
@@ -182,36 +183,32 @@ def dead(tables: Tables) -> TextClause:
 
 
 def requested(tables: Tables) -> TextClause:
-    """Position and part of what the holder of the ranges :parts is asked to cancel, among the ids
-    from :lows to :highs of each. Reads rows of deliveries only: primary key."""
+    """What holders of the queue :listener are asked to cancel: position, part, and is_over, of a
+    range that is gone. Served by an index that holds requests only."""
     return text(
         f"""
-        SELECT d.position, d.range AS part
-        FROM unnest(:parts, :lows, :highs) AS held (part, lo, hi)
-        CROSS JOIN LATERAL (
-            SELECT position, range FROM {quoted(tables.deliveries)}
-            WHERE listener = :listener AND position BETWEEN held.lo AND held.hi
-              AND range = held.part AND cancel_requested_at IS NOT NULL
-        ) AS d
+        SELECT d.position, d.range AS part, NOT {_IN_A_RANGE.format(quoted(tables.ranges))}
+            AS is_over
+        FROM {quoted(tables.deliveries)} AS d WHERE d.listener = :listener AND {_REQUESTED}
         """
-    ).bindparams(
-        _ONE[0],
-        bindparam("parts", type_=ARRAY(BigInteger)),
-        bindparam("lows", type_=ARRAY(BigInteger)),
-        bindparam("highs", type_=ARRAY(BigInteger)),
-    )
+    ).bindparams(_ONE[0])
 
 
 def forget(tables: Tables) -> TextClause:
-    """Delete the requests for :positions that came when they were being settled: their range is
-    gone, and nobody will answer. Until then such a row does no harm: it is in a range, so nobody
-    takes it. Primary keys."""
+    """Delete the requests of the queue :listener whose range is gone: they came when their events
+    were being settled, and nobody will answer.
+
+    Whoever asks has seen the range, and whoever ends it has settled all of it. Until then such a
+    row does no harm but to keep its event from being pruned: it is in a range, so nobody takes it.
+    Passes by those that others lock. Served by the same index.
+    """
+    deliveries = quoted(tables.deliveries)
     return text(
         f"""
-        DELETE FROM {quoted(tables.deliveries)} AS d
-        WHERE d.listener = :listener AND d.position = ANY (:positions)
-          AND d.range IS NOT NULL AND d.cancel_requested_at IS NOT NULL
-          AND NOT EXISTS (SELECT FROM {quoted(tables.ranges)} AS r
-                          WHERE r.listener = d.listener AND r.number = d.range)
+        DELETE FROM {deliveries} WHERE (listener, position) IN (
+            SELECT d.listener, d.position FROM {deliveries} AS d
+            WHERE d.listener = :listener AND {_REQUESTED}
+              AND NOT {_IN_A_RANGE.format(quoted(tables.ranges))}
+            FOR UPDATE SKIP LOCKED)
         """
-    ).bindparams(_ONE[0], bindparam("positions", type_=ARRAY(BigInteger)))
+    ).bindparams(_ONE[0])

@@ -17,7 +17,7 @@ from .names import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy import Select, TextClause
+    from sqlalchemy import Select, Table, TextClause
 
     from sa_outbox.tables import Tables
 
@@ -156,19 +156,31 @@ def last_drawn(schema: str, sequence: str) -> Select[int]:
     )
 
 
-def missing_rights(tables: Tables) -> TextClause:
-    """What the current role lacks to consume: a row for each table and right."""
-    needed = [
-        (table, right)
-        for table, rights in (
-            (tables.outbox, ("SELECT",)),
-            (tables.listeners, ("SELECT", "INSERT", "UPDATE")),
-            (tables.consumers, ("SELECT", "INSERT", "UPDATE", "DELETE")),
-            (tables.deliveries, ("SELECT", "INSERT", "UPDATE", "DELETE")),
-            (tables.dead_letters, ("SELECT", "INSERT")),
-        )
-        for right in rights
+_ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+def missing_rights(
+    tables: Tables, *, queues: bool = False, crons: bool = False, audit: bool = False
+) -> TextClause:
+    """What the current role lacks to consume: a row for each table and right.
+
+    With *queues*, *crons* or an *audit*, what these need too.
+    """
+    asked: list[tuple[Table, tuple[str, ...]]] = [
+        (tables.outbox, ("SELECT", "INSERT") if crons else ("SELECT",)),
+        (tables.listeners, ("SELECT", "INSERT", "UPDATE")),
+        (tables.consumers, _ALL),
+        (tables.deliveries, _ALL),
+        (tables.dead_letters, ("SELECT", "INSERT")),
+        (tables.results, ("SELECT", "INSERT", "UPDATE")),
     ]
+    if queues:
+        asked.append((tables.ranges, _ALL))
+    if crons:
+        asked.append((tables.crons, ("SELECT", "INSERT", "UPDATE")))
+    if audit:
+        asked.append((tables.audit, ("INSERT",)))
+    needed = [(table, right) for table, rights in asked for right in rights]
     rows = ", ".join(f"('{quoted(table)}', '{right}')" for table, right in needed)
     return text(
         f"""

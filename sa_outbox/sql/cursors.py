@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Integer, Text
 
 from .names import log_name, quoted
+from .transactions import BOUND
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -105,7 +106,7 @@ def advance(tables: Tables) -> TextClause:
             {_RENEWED},
             retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]',
             updated_at = clock_timestamp()
-        WHERE {_TERM} RETURNING last_processed_id
+        WHERE {_TERM} RETURNING last_processed_id, {BOUND}
         """
     ).bindparams(*_TYPES, bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
 
@@ -118,7 +119,7 @@ def save(tables: Tables) -> TextClause:
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
             {_RENEWED},
             updated_at = clock_timestamp()
-        WHERE {_TERM} RETURNING last_processed_id
+        WHERE {_TERM} RETURNING last_processed_id, {BOUND}
         """
     ).bindparams(*_TYPES, bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
 

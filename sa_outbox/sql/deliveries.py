@@ -14,6 +14,7 @@ from sqlalchemy.types import BigInteger, Integer, Text
 
 from .cursors import with_error
 from .names import log_name, quoted
+from .reading import event_of
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -28,6 +29,8 @@ def park(tables: Tables) -> TextClause:
     Of each: position, state, delay (seconds), attempts, failure (an object, or null). What is
     copied from the event stays readable when the log is pruned. One that somebody asked to cancel
     is cancelled, whatever the document says: there is no next attempt. Primary keys.
+
+    One that has a row is copied from that: the event of a replay may be gone from the log.
     """
     deliveries = quoted(tables.deliveries)
     errors = with_error("d.errors", "excluded.errors -> 0")
@@ -36,8 +39,9 @@ def park(tables: Tables) -> TextClause:
         INSERT INTO {deliveries} AS d (
             listener, partition, position, event_id, event_type, key, tenant, priority, state,
             due_at, attempts, errors, last_error_code, last_error)
-        SELECT :listener, :part, o.id, o.event_id, o.event_type, o.key, o.tenant, o.priority,
-               p.state,
+        SELECT :listener, :part, p.position, coalesce(e.event_id, o.event_id),
+               coalesce(e.event_type, o.event_type), coalesce(e.key, o.key),
+               coalesce(e.tenant, o.tenant), coalesce(e.priority, o.priority), p.state,
                CASE WHEN p.delay IS NOT NULL
                     THEN clock_timestamp() + make_interval(secs => p.delay) END,
                p.attempts,
@@ -46,7 +50,9 @@ def park(tables: Tables) -> TextClause:
                p.failure ->> 'code', p.failure ->> 'message'
         FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS p (
             position bigint, state text, delay float8, attempts integer, failure jsonb)
-        JOIN {log_name(tables)} AS o ON o.id = p.position
+        LEFT JOIN {deliveries} AS e ON e.listener = :listener AND e.position = p.position
+        LEFT JOIN {log_name(tables)} AS o ON o.id = p.position AND e.position IS NULL
+        WHERE e.position IS NOT NULL OR o.id IS NOT NULL
         ON CONFLICT (listener, position) DO UPDATE SET
             state = CASE WHEN d.cancel_requested_at IS NULL THEN excluded.state
                          ELSE 'cancelled' END,
@@ -67,8 +73,8 @@ def bury(tables: Tables) -> TextClause:
     """Make the deliveries in :document (JSON array) of :listener dead letters.
 
     Of each: position, reason, attempts, crashes, failure (an object, or null). The copy of the
-    event outlives retention. The errors of earlier attempts come from the delivery's row, or from
-    the listener's (``order="total"``). Primary keys.
+    event outlives retention; of a replay it is a copy of the copy. The errors of earlier attempts
+    come from the delivery's row, or from the listener's (``order="total"``). Primary keys.
     """
     earlier = (
         "coalesce(d.errors, CASE WHEN l.retry_position = b.position THEN l.errors END,"
@@ -85,10 +91,10 @@ def bury(tables: Tables) -> TextClause:
                     ELSE {with_error(earlier, "b.failure")} END
         FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS b (
             position bigint, reason text, attempts integer, crashes integer, failure jsonb)
-        JOIN {log_name(tables)} AS o ON o.id = b.position
         JOIN {quoted(tables.listeners)} AS l ON l.name = :listener AND l.partition = 0
         LEFT JOIN {quoted(tables.deliveries)} AS d
                ON d.listener = :listener AND d.position = b.position
+        CROSS JOIN LATERAL {event_of(tables, position="b.position")} AS o
         ORDER BY o.id
         """
     ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))

@@ -53,15 +53,16 @@ def look(tables: Tables) -> TextClause:
 
 
 def holders_named(tables: Tables) -> TextClause:
-    """The same with pid, application_name and age in seconds, the oldest first.
+    """The same with pid, application_name, state and age in seconds, the oldest first.
 
-    pid is None, and the rest unknown, for a prepared transaction. Other roles' application_name
-    and age are seen only by members of pg_read_all_stats.
+    pid is None, and the rest unknown, for a prepared transaction. Other roles' application_name,
+    state and age are seen only by members of pg_read_all_stats.
     """
     return text(
         f"""
         SELECT l.virtualtransaction AS transaction, l.pid,
                coalesce(a.application_name, '') AS application_name,
+               coalesce(a.state, '') AS state,
                coalesce(CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS float8), 0)
                    AS seconds
         FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid

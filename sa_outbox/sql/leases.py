@@ -131,8 +131,8 @@ def survey(tables: Tables) -> TextClause:
 
 
 def announce(tables: Tables) -> TextClause:
-    """Say that :owner works for the listeners :names, until its lease would expire; and forget
-    those that said so and are gone."""
+    """Say that :owner works for the listeners :names and the :queues, until its lease would
+    expire; and forget those that said so and are gone. Queues apart: nobody has a share of one."""
     consumers = quoted(tables.consumers)
     return text(
         f"""
@@ -142,13 +142,14 @@ def announce(tables: Tables) -> TextClause:
                 WHERE expires_at <= clock_timestamp() AND owner <> :owner
                 FOR UPDATE SKIP LOCKED)
         )
-        INSERT INTO {consumers} (owner, listeners, expires_at)
-        VALUES (:owner, :names, clock_timestamp() + {_SPAN})
+        INSERT INTO {consumers} (owner, listeners, queues, expires_at)
+        VALUES (:owner, :names, :queues, clock_timestamp() + {_SPAN})
         ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at
         """
     ).bindparams(
         bindparam("owner", type_=Text),
         bindparam("names", type_=ARRAY(Text)),
+        bindparam("queues", type_=ARRAY(Text)),
         bindparam("duration", type_=Double),
     )
 

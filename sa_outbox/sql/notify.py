@@ -33,6 +33,13 @@ def ping(channel: str) -> Select[Any]:
     return select(func.pg_notify(channel, bindparam("message", type_=Text)))
 
 
+def ping_text(channel: str, message: str) -> str:
+    """The same without parameters. A channel is a checked name; the *message* is our own."""
+    if not message.replace(" ", "").isalnum():
+        raise ValueError("a message of letters, digits and spaces")
+    return f"SELECT pg_notify('{channel}', '{message}')"
+
+
 def name_connection(name: str) -> Select[Any]:
     """Set the connection's ``application_name``, which operators see in ``pg_stat_activity``.
 

@@ -14,7 +14,7 @@ from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
 from .names import log_name, quoted
 from .ranges import EXPIRY, LEASE
-from .reading import bound, columns, matches
+from .reading import bound, columns, event_of, matches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,32 +27,38 @@ _DUE = "listener = :name AND state IN ('scheduled', 'parked') AND range IS NULL"
 
 
 def state(tables: Tables) -> TextClause:
-    """Where the queue :name stands. One row: position, gaps (text), revision, paused, urgent
-    (whether an event of priority above 0 was not taken yet), and seconds until a delivery is due
-    and until a range that is not among :held is free (None: there is none).
+    """Where the queue :name stands. One row: position, gaps (text), revision, token (a person who
+    moves the queue raises it), paused, urgent (whether an event of priority above 0 was not taken
+    yet), and seconds until a delivery is due and until a range that is not among :held is free
+    (None: there is none).
 
-    Few rows: ranges of one listener, and the first of an index for the others.
+    Few rows: ranges of one listener, and the first of an index for the others. What the gaps are is
+    computed once, however many urgent events are looked at.
     """
     seconds = "CAST(extract(epoch FROM {} - clock_timestamp()) AS float8)"
     deliveries = quoted(tables.deliveries)
     return text(
         f"""
-        SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, revision,
-            paused_at IS NOT NULL AS paused,
+        WITH queue AS MATERIALIZED (
+            SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, revision,
+                lease_token AS token, paused_at IS NOT NULL AS paused,
+                coalesce(CAST(gaps -> 0 ->> 0 AS bigint), last_processed_id + 1) AS first,
+                (SELECT range_agg(int8range(
+                     CAST(gap ->> 0 AS bigint), CAST(gap ->> 1 AS bigint), '[]'))
+                 FROM jsonb_array_elements(gaps) AS gap) AS untaken
+            FROM {quoted(tables.listeners)} WHERE name = :name AND partition = 0
+        )
+        SELECT position, gaps, revision, token, paused,
             EXISTS (SELECT FROM {log_name(tables)} AS o WHERE o.priority > 0
-                AND o.id >= coalesce(CAST(gaps -> 0 ->> 0 AS bigint), last_processed_id + 1)
-                AND (o.id > last_processed_id OR untaken.ids @> o.id)) AS urgent,
+                AND o.id >= (SELECT first FROM queue)
+                AND (o.id > (SELECT position FROM queue)
+                     OR (SELECT untaken FROM queue) @> o.id)) AS urgent,
             (SELECT {seconds.format("min(due_at)")} FROM {deliveries} WHERE {_DUE}) AS due_in,
             (SELECT min(CASE WHEN locked_by IS NULL THEN 0
                         ELSE {seconds.format("lease_expires_at")} END)
              FROM {quoted(tables.ranges)}
              WHERE listener = :name AND NOT number = ANY (:held)) AS free_in
-        FROM {quoted(tables.listeners)} CROSS JOIN LATERAL (
-            SELECT range_agg(int8range(
-                CAST(gap ->> 0 AS bigint), CAST(gap ->> 1 AS bigint), '[]')) AS ids
-            FROM jsonb_array_elements(gaps) AS gap
-        ) AS untaken
-        WHERE name = :name AND partition = 0
+        FROM queue
         """
     ).bindparams(bindparam("name", type_=Text), bindparam("held", type_=ARRAY(BigInteger)))
 
@@ -88,12 +94,16 @@ def busy(tables: Tables) -> TextClause:
 def lock(tables: Tables) -> TextClause:
     """Position, gaps (text), revision and paused of the queue :name. Locks its row: until the
     transaction ends, nobody else takes events. If this process sleeps in the middle, the server
-    ends the transaction after :patience (``30s``): the others would wait for ever."""
+    ends the transaction after :patience (``30s``): the others would wait for ever. One that sleeps
+    between preparing a statement and running it is not idle for the server: from PostgreSQL 17 on
+    there is a timeout for that, too."""
     return text(
         f"""
         SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, revision,
                paused_at IS NOT NULL AS paused,
-               set_config('idle_in_transaction_session_timeout', :patience, true)
+               set_config('idle_in_transaction_session_timeout', :patience, true),
+               CASE WHEN CAST(current_setting('server_version_num') AS int) >= 170000
+                    THEN set_config('transaction_timeout', :patience, true) END
         FROM {quoted(tables.listeners)} WHERE name = :name AND partition = 0 FOR UPDATE
         """
     ).bindparams(bindparam("name", type_=Text), bindparam("patience", type_=Text))
@@ -101,32 +111,40 @@ def lock(tables: Tables) -> TextClause:
 
 def read_urgent(tables: Tables, types: Sequence[str]) -> TextClause:
     """Up to :limit events of these types with a priority above 0 that were not taken yet: those
-    above :cursor, and in :untaken (a multirange). Most urgent first. Only urgent events are in
-    the index that serves it."""
+    above :cursor, and in :untaken (a multirange), which begin with :first. Most urgent first. Only
+    urgent events are in the index that serves it.
+
+    The multirange is a subquery of its own: in the WHERE it would be read from its text for each
+    event, which took half a minute with a thousand gaps.
+    """
     statement = bound(
         f"""
         SELECT {columns()}, true AS matches FROM {log_name(tables)} AS o
-        WHERE o.priority > 0 AND {matches(types)}
-          AND (o.id > :cursor OR CAST(:untaken AS int8multirange) @> o.id)
+        WHERE o.priority > 0 AND o.id >= :first AND {matches(types)}
+          AND (o.id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> o.id)
         ORDER BY o.priority DESC, o.id LIMIT :limit
         """,
         types,
     )
-    return statement.bindparams(bindparam("untaken", type_=Text))
+    return statement.bindparams(
+        bindparam("first", type_=BigInteger), bindparam("untaken", type_=Text)
+    )
 
 
-def read_fairly(tables: Tables, types: Sequence[str]) -> TextClause:
-    """Up to :limit events of these types that were not taken yet, of each tenant the first, then
-    of each the second, and so on. Looks at :window ids from the first that was not taken."""
+def differ(tables: Tables, types: Sequence[str]) -> TextClause:
+    """Whether the events that ``turns`` would choose from are of more than one tenant. True,
+    false, or null if there are none. Far less than that: it sorts nothing, and ends at the first
+    that is another's."""
+    waiting = f"""
+        {log_name(tables)} WHERE id >= :first AND id < :first + :window AND {matches(types)}
+        AND priority >= 0 AND (run_at IS NULL OR run_at <= clock_timestamp())
+        AND (id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> id)"""
     statement = bound(
         f"""
-        SELECT {columns()}, true AS matches FROM (
-            SELECT *, row_number() OVER (PARTITION BY tenant ORDER BY id) AS turn
-            FROM {log_name(tables)}
-            WHERE id >= :first AND id < :first + :window AND {matches(types)}
-              AND priority >= 0 AND (run_at IS NULL OR run_at <= clock_timestamp())
-              AND (id > :cursor OR CAST(:untaken AS int8multirange) @> id)
-        ) AS o ORDER BY o.turn, o.id LIMIT :limit
+        WITH first AS MATERIALIZED (SELECT tenant FROM {waiting} ORDER BY id LIMIT 1)
+        SELECT EXISTS (SELECT FROM {waiting}
+                       AND tenant IS DISTINCT FROM (SELECT tenant FROM first))
+        FROM first
         """,
         types,
     )
@@ -137,11 +155,47 @@ def read_fairly(tables: Tables, types: Sequence[str]) -> TextClause:
     )
 
 
+def turns(tables: Tables, types: Sequence[str]) -> TextClause:
+    """Ids of up to :limit events of these types that were not taken yet, of each tenant the first,
+    then of each the second, and so on. Looks at :window ids from :first, the first that was not
+    taken, and at nothing of them but their tenants."""
+    statement = bound(
+        f"""
+        SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY tenant ORDER BY id) AS turn
+            FROM {log_name(tables)}
+            WHERE id >= :first AND id < :first + :window AND {matches(types)}
+              AND priority >= 0 AND (run_at IS NULL OR run_at <= clock_timestamp())
+              AND (id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> id)
+        ) AS waiting ORDER BY turn, id LIMIT :limit
+        """,
+        types,
+    )
+    return statement.bindparams(
+        bindparam("first", type_=BigInteger),
+        bindparam("window", type_=BigInteger),
+        bindparam("untaken", type_=Text),
+    )
+
+
+def read_chosen(tables: Tables) -> TextClause:
+    """The events :ids, in this order. Served by the partitions' primary keys, as the LIMIT sees
+    to: without it, many ids were joined with a scan of the whole log."""
+    return text(
+        f"""
+        SELECT {columns()}, true AS matches
+        FROM unnest(:ids) WITH ORDINALITY AS chosen (id, place) CROSS JOIN LATERAL (
+            SELECT * FROM {log_name(tables)} AS l WHERE l.id = chosen.id LIMIT 1
+        ) AS o ORDER BY chosen.place
+        """
+    ).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+
+
 def take(tables: Tables) -> TextClause:
     """Move the queue's cursor from :revision on to :position with these :gaps, and make a range of
     the ids in :taken (JSON, as gaps) with :upper as the highest, for :owner. Columns of a lease.
 
-    No row if somebody moved it since: then nothing is taken.
+    No row if somebody moved or paused it since: then nothing is taken.
     """
     return text(
         f"""
@@ -149,7 +203,8 @@ def take(tables: Tables) -> TextClause:
             UPDATE {quoted(tables.listeners)}
             SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
                 updated_at = clock_timestamp()
-            WHERE name = :name AND partition = 0 AND revision = :revision RETURNING name
+            WHERE name = :name AND partition = 0 AND revision = :revision AND paused_at IS NULL
+            RETURNING name
         )
         INSERT INTO {quoted(tables.ranges)}
             (listener, last_processed_id, gaps, locked_by, lease_expires_at)
@@ -209,11 +264,11 @@ def take_due(tables: Tables) -> TextClause:
         ), held AS (
             UPDATE {deliveries} AS d SET range = made.part, updated_at = clock_timestamp()
             FROM due, made WHERE d.listener = :name AND d.position = due.position
-            RETURNING d.position AS id, d.attempts, d.crashes, d.state, d.due_at
+            RETURNING d.position, d.dead_letter, d.attempts, d.crashes, d.state, d.due_at
         )
         SELECT {columns()}, true AS matches, held.attempts, held.crashes AS earlier_crashes,
                held.state, made.*
-        FROM held JOIN {log_name(tables)} AS o ON o.id = held.id CROSS JOIN made
+        FROM held CROSS JOIN made CROSS JOIN LATERAL {event_of(tables, "held")} AS o
         ORDER BY CASE WHEN :by_age THEN 0 ELSE o.priority END DESC, held.due_at
         """
     ).bindparams(

@@ -13,7 +13,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
 from .names import log_name, quoted
-from .reading import bound, columns, matches
+from .reading import bound, columns, event_of, matches
+from .transactions import BOUND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,22 +78,30 @@ def read(tables: Tables, types: Sequence[str]) -> TextClause:
     """The events in the ranges :lows to :highs of the range :part, for whoever takes it over.
 
     Columns of an event, then attempts, crashes and state of its delivery, if it has a row in this
-    range, and whether somebody asked to cancel it. Not one that was cancelled.
+    range, and whether somebody asked to cancel it. Not one that was cancelled. Replays come from
+    their dead letters.
     """
+    known = """coalesce(d.attempts, 0) AS attempts, coalesce(d.crashes, 0) AS earlier_crashes,
+        coalesce(d.state, '') AS state, d.cancel_requested_at IS NOT NULL AS cancel_requested"""
+    deliveries = quoted(tables.deliveries)
     statement = bound(
         f"""
-        SELECT {columns()}, true AS matches, coalesce(d.attempts, 0) AS attempts,
-               coalesce(d.crashes, 0) AS earlier_crashes, coalesce(d.state, '') AS state,
-               d.cancel_requested_at IS NOT NULL AS cancel_requested
+        SELECT {columns()}, true AS matches, {known}
         FROM unnest(:lows, :highs) AS gap (lo, hi)
         CROSS JOIN LATERAL (
             SELECT * FROM {log_name(tables)}
             WHERE id BETWEEN gap.lo AND gap.hi AND {matches(types)}
         ) AS o
-        LEFT JOIN {quoted(tables.deliveries)} AS d
-               ON d.listener = :name AND d.position = o.id
-        WHERE d.state IS NULL OR (d.range = :part AND d.state <> 'cancelled')
-        ORDER BY o.id
+        LEFT JOIN {deliveries} AS d ON d.listener = :name AND d.position = o.id
+        WHERE d.state IS NULL
+           OR (d.range = :part AND d.state <> 'cancelled' AND d.dead_letter IS NULL)
+        UNION ALL
+        SELECT {columns()}, true, {known}
+        FROM unnest(:lows, :highs) AS gap (lo, hi)
+        JOIN {deliveries} AS d ON d.listener = :name AND d.position BETWEEN gap.lo AND gap.hi
+         AND d.range = :part AND d.state <> 'cancelled' AND d.dead_letter IS NOT NULL
+        CROSS JOIN LATERAL {event_of(tables)} AS o
+        ORDER BY id
         """,
         types,
     )
@@ -144,7 +153,7 @@ def advance(tables: Tables) -> TextClause:
         UPDATE {quoted(tables.ranges)}
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
             lease_expires_at = {EXPIRY}, updated_at = clock_timestamp()
-        WHERE {_TERM} RETURNING last_processed_id
+        WHERE {_TERM} RETURNING last_processed_id, {BOUND}
         """
     ).bindparams(
         *_TYPES,
@@ -157,8 +166,8 @@ def advance(tables: Tables) -> TextClause:
 def finish(tables: Tables) -> TextClause:
     """Nothing is left of the range: delete it. One row if the term :token stood."""
     return text(
-        f"DELETE FROM {quoted(tables.ranges)} WHERE {_TERM} RETURNING last_processed_id"
-    ).bindparams(*_TYPES)
+        f"DELETE FROM {quoted(tables.ranges)} WHERE {_TERM} RETURNING last_processed_id, {BOUND}"
+    ).bindparams(*_TYPES, bindparam("duration", type_=Double))
 
 
 def mark(tables: Tables) -> TextClause:

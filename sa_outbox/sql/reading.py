@@ -43,6 +43,21 @@ def columns(*, source: str = "o", only_matching: bool = False) -> str:
     return _EVENT.format(o=source, payload=f"{payload} AS payload", headers=f"{headers} AS headers")
 
 
+def event_of(tables: Tables, delivery: str = "d", position: str | None = None) -> str:
+    """SQL for the event of a *delivery*'s row, to be joined LATERAL: from the log, or for a replay
+    from its dead letter, which may have been edited, and outlives the log. Primary keys.
+
+    *position* is where the event stands when there may be no row.
+    """
+    common = "event_id, event_type, key, tenant, payload, headers, run_at, priority"
+    return f"""(
+        SELECT id, {common}, created_at FROM {log_name(tables)}
+        WHERE id = {position or f"{delivery}.position"} AND {delivery}.dead_letter IS NULL
+        UNION ALL
+        SELECT position, {common}, event_created_at FROM {quoted(tables.dead_letters)}
+        WHERE id = {delivery}.dead_letter)"""
+
+
 def matches(types: Sequence[str], part: Part | None = None) -> str:
     wanted = "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
     chosen = "true" if "*" in types else wanted
@@ -61,14 +76,14 @@ def bound(statement: str, types: Sequence[str], part: Part | None = None) -> Tex
     if "*" in types:
         return built
     exact = [one for one in types if "*" not in one]
-    patterns = [_like(one) for one in types if "*" in one]
+    patterns = [like(one) for one in types if "*" in one]
     return built.bindparams(
         bindparam("names", exact, type_=ARRAY(Text)),
         bindparam("patterns", patterns, type_=ARRAY(Text)),
     )
 
 
-def _like(pattern: str) -> str:
+def like(pattern: str) -> str:
     escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return escaped.replace("*", "%")
 
@@ -147,7 +162,9 @@ def read_due(tables: Tables) -> TextClause:
     behind each in its key.
 
     Columns of an event, then attempts, crashes, state. Those behind come after their head, in the
-    order of their key, :limit for each head. The listener's lease is the caller's. Locks those that
+    order of their key, :limit for each head. Of a key with several that are parked (a replay puts
+    one there while another waits) the first is the head, and those behind the next one wait for
+    that. The listener's lease is the caller's. Locks those that
     are due for the moment, and passes by one that is being cancelled: its transaction has looked at
     the clock before. Served by the index on what is due, and the one on keys.
     """
@@ -155,25 +172,31 @@ def read_due(tables: Tables) -> TextClause:
     return text(
         f"""
         WITH due AS MATERIALIZED (
-            SELECT position, key, state, due_at FROM {deliveries}
+            SELECT position, key, state, due_at FROM {deliveries} AS w
             WHERE listener = :listener AND partition = :part
               AND state IN ('scheduled', 'parked') AND range IS NULL
               AND due_at <= clock_timestamp() AND NOT position = ANY (:taken)
+              AND NOT (state = 'parked' AND key IS NOT NULL AND EXISTS (
+                  SELECT FROM {deliveries} AS earlier
+                  WHERE earlier.listener = w.listener AND earlier.key = w.key
+                    AND earlier.position < w.position AND earlier.state = 'parked'))
             ORDER BY priority DESC, due_at LIMIT :limit FOR SHARE SKIP LOCKED
         ), chosen AS (
             SELECT position, due_at, position AS head FROM due
             UNION ALL
             SELECT b.position, due.due_at, due.position FROM due CROSS JOIN LATERAL (
-                SELECT position FROM {deliveries}
-                WHERE listener = :listener AND key = due.key AND state = 'behind'
+                SELECT position, bool_or(state = 'parked') OVER (ORDER BY position) AS waits
+                FROM {deliveries}
+                WHERE listener = :listener AND key = due.key AND state IN ('parked', 'behind')
+                  AND position <> due.position
                 ORDER BY position LIMIT :limit
             ) AS b
-            WHERE due.key IS NOT NULL AND due.state = 'parked'
+            WHERE due.key IS NOT NULL AND due.state = 'parked' AND NOT b.waits
         )
         SELECT {columns()}, true AS matches, d.attempts, d.crashes, d.state
         FROM chosen JOIN {deliveries} AS d
           ON d.listener = :listener AND d.position = chosen.position
-        JOIN {log_name(tables)} AS o ON o.id = d.position
+        CROSS JOIN LATERAL {event_of(tables)} AS o
         ORDER BY chosen.due_at, chosen.head, d.position
         """
     ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))

@@ -43,7 +43,9 @@ NOT_LOADED = [
     "psycopg2",
     "pydantic",
     "pytest",
+    "starlette",
     "structlog",
+    "uvicorn",
 ]
 """Needed by other commands, by the user's choice of driver, or by tests: not by adding events."""
 

@@ -21,6 +21,9 @@ LONGEST_FUNCTION = 60
 LONG_MODULES = {
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
     "sa_outbox/consumer/cursor.py": "one loop, and what its hands and the services ask of it",
+    "sa_outbox/logs.py": "every observation has its line here, beside how lines are written",
+    "sa_outbox/consumer/hand.py": "one loop through the events of a lane, where each call"
+    " costs every event",
     "sa_outbox/observe.py": "every observation: few statements, much to say",
     "sa_outbox/tables.py": "every table, one function each",
     "sa_outbox/migrations/v0001.py": "frozen DDL of every table, one function per table; a release"
@@ -37,6 +40,9 @@ SQL_HOMES = ("sa_outbox/sql/", "sa_outbox/migrations/")
 SQL_ELSEWHERE = {
     "sa_outbox/producer/write.py": "GRANT: advice to a person in an error, never run",
     "sa_outbox/schema/inspection.py": "GRANT, ALTER, CREATE: advice to a person, never run",
+    "sa_outbox/doctor/storage.py": "ALTER: the same",
+    "sa_outbox/doctor/home.py": "GRANT: the same",
+    "sa_outbox/doctor/leftovers.py": "DELETE: the same",
 }
 RUN_AS_TEXT = {
     "sa_outbox/schema/apply.py": "runs the frozen DDL, which sa_outbox/migrations holds as text",
@@ -76,12 +82,14 @@ them: an error has one, and the inbox stores other systems' ``message_id``."""
 WRONG_VERBS = ("get_", "process_", "handle_", "do_", "manage_")
 THEIR_NAMES = {
     "get_bind",
+    "get_command",
     "get_section",
     "get_x_argument",
+    "handle_exit",
     "get_main_option",
     "do_connect",
 }
-"""Of SQLAlchemy and Alembic, where we implement or replace them."""
+"""Of SQLAlchemy, Alembic, click and uvicorn, where we implement or replace them."""
 
 BY_NAME = {"tests/postgres/test_notifier.py": "a name that has to be resolved is the subject"}
 SLEEPS = {
@@ -90,6 +98,8 @@ SLEEPS = {
     "tests/crash/effects_app.py": "how long a handler takes is the scenario",
     "tests/crash/queue_app.py": "the same",
     "tests/postgres/consumer/test_giving_way.py": "a handler that computes is the scenario",
+    "tests/browser/shop.py": "how long handlers and customers take is the scenario",
+    "tests/browser/screenshots.py": "no test: a shop runs for a while before it is photographed",
     "tests/support/writers.py": "how long writers pause in their transactions is the scenario",
 }
 """Files that call sleep, and why none of these calls waits for an effect."""

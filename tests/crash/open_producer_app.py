@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sa_outbox import Event, Outbox
 from tests.crash.seen import SEE, sight
 
-GAP_WAIT = timedelta(seconds=3)
+GAP_WAIT = timedelta(seconds=5)
 
 outbox = Outbox()
 

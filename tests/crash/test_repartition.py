@@ -11,10 +11,10 @@ from time import monotonic
 import anyio
 import pytest
 
-from sa_outbox import Outbox
 from sa_outbox.consumer import repartition
 from tests.crash import scene
 from tests.crash.fleet import Fleet, fleet
+from tests.crash.partitions_app import outbox
 from tests.support import eventually
 
 APP = "tests.crash.partitions_app:outbox"
@@ -37,7 +37,7 @@ def change(dsn: str, count: int) -> None:
 
     async def both() -> None:
         for name in LISTENERS:
-            await repartition(Outbox(), dsn, name, count, within=timedelta(minutes=1))
+            await repartition(outbox, dsn, name, count, within=timedelta(minutes=1))
 
     anyio.run(both)
 
@@ -109,7 +109,7 @@ def test_an_operation_that_is_killed_is_done_by_the_next_one(database: str) -> N
             async def cut_off() -> None:
                 for pause in (0.01, 0.05, 0.1, 0.2):
                     with anyio.move_on_after(pause):
-                        await repartition(Outbox(), database, "by_key", 16)
+                        await repartition(outbox, database, "by_key", 16)
 
             anyio.run(cut_off)
             change(database, 6)

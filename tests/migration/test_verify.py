@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import create_engine, insert, text
+from sqlalchemy import create_engine, event, insert, text
 
 from sa_outbox import migrations, schema
 from sa_outbox.errors import SchemaError
@@ -230,6 +230,26 @@ def test_a_cursor_ahead_of_the_sequence_is_told(migrated: Connection) -> None:
 
     execute(migrated, problem.mend.partition(";")[0])
     assert schema.problems(migrated, NAMES) == []
+
+
+def test_a_listener_that_moves_on_meanwhile_is_not_ahead(migrated: Connection) -> None:
+    """Between the look at the sequence and the one at the cursors, events are added and handled."""
+    moved: list[str] = []
+
+    def move_on(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if "last_value" in statement and not moved:
+            moved.append(statement)
+            add(connection)
+            execute(
+                connection,
+                "INSERT INTO events.outbox_listeners (name, last_processed_id)"
+                " SELECT 'at it', max(id) FROM events.outbox",
+            )
+
+    event.listen(migrated, "after_cursor_execute", move_on)
+
+    assert schema.problems(migrated, NAMES) == []
+    assert moved
 
 
 def test_rights_that_are_missing_are_told_with_their_grants(migrated: Connection) -> None:

@@ -51,15 +51,30 @@ def engine(shared_engine: Engine) -> Engine:
     return shared_engine
 
 
+_EMPTIED = (
+    *("outbox", "outbox_idempotency_keys", "outbox_listeners", "outbox_consumers"),
+    *("outbox_deliveries", "outbox_dead_letters", "outbox_crons", "outbox_ranges"),
+    *("outbox_results", "outbox_audit", "outbox_inbox", "items", "orders", "customers"),
+)
+_MANY = 1000
+# TRUNCATE makes new files for every table and index: for a handful of rows a DELETE is ten times
+# quicker, and this runs before thousands of tests. Locked as TRUNCATE would: a transaction that an
+# earlier test cut off has ended then.
+_EMPTY = text(
+    f"DO $$BEGIN LOCK TABLE {', '.join(_EMPTIED)} IN ACCESS EXCLUSIVE MODE; "
+    + " ".join(
+        f"IF EXISTS (SELECT FROM {name} OFFSET {_MANY}) THEN TRUNCATE {name} CASCADE;"
+        f" ELSE DELETE FROM {name}; END IF;"
+        for name in _EMPTIED
+    )
+    + " PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false)"
+    " FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL; END$$"
+)
+
+
 def empty(engine: Engine) -> None:
     with engine.begin() as connection:
-        connection.execute(
-            text(
-                "TRUNCATE outbox, outbox_idempotency_keys, outbox_listeners, outbox_consumers,"
-                " outbox_deliveries, outbox_dead_letters, outbox_crons, outbox_ranges,"
-                " outbox_results, items, orders, customers RESTART IDENTITY"
-            )
-        )
+        connection.execute(_EMPTY)
 
 
 @dataclass

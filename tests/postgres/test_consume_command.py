@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +30,7 @@ SECRET = "4111-1111-1111-1111"
 PROGRAM = """
 import asyncio
 import sys
+import termios
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -139,6 +143,11 @@ def held(engine: Engine) -> int:
         )
         found: int = connection.execute(text(statement)).scalar_one()
         return found
+
+
+def unread(pipe: int) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+    return int(count)
 
 
 def exists(folder: Path, name: str) -> None:
@@ -619,6 +628,8 @@ class TestLog:
         command = run(source, stdout=writing)
         os.close(writing)
         exists(folder, "begun")
+        # It stands in its print: what it has written is a full pipe.
+        eventually(lambda: unread(reading) > 32_768)
         command.signal(signal.SIGTERM)
         command.signal(signal.SIGINT)
 
@@ -693,3 +704,40 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as door:
         port: int = door.getsockname()[1]
         return port
+
+
+class TestMonitor:
+    def test_it_answers_from_the_start_until_the_end_of_the_process(
+        self, run: Run, add: Callable[..., None], folder: Path
+    ) -> None:
+        add("order.placed", {"card": SECRET})
+        command = run(SLOW, "--monitor-port", "0", "--metrics")
+        port = command.says("monitor")["port"]
+        eventually((folder / "begun").exists, within=30)
+
+        eventually(lambda: asked(port, "/readyz")[0] == 200, within=30)
+        command.signal(signal.SIGTERM)
+        command.says("stopping")
+        assert asked(port, "/readyz") == (
+            503,
+            '{"status": "not ok", "reasons": ["it is stopping"]}\n',
+        )
+        assert asked(port, "/healthz")[0] == 200
+        status, numbers = asked(port, "/metrics")
+        assert status == 200
+        assert "sa_outbox_consumer_running 0.0" in numbers
+        assert SECRET not in numbers
+
+        (folder / "go").touch()
+        assert command.ends() == 0
+        assert (folder / "ended").exists()
+        assert SECRET not in command.text
+
+
+def asked(port: int, path: str) -> tuple[int, str]:
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(request)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split(" ")[1]), body

@@ -510,11 +510,12 @@ class TestConcurrentWriters:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def test_of_fifty_sessions_with_one_key_one_writes_and_the_others_learn_its_id(
-    engine: Engine, migrated_url: URL, outbox: CountingOutbox
+    engine: Engine, migrated_url: URL, outbox: CountingOutbox, driver: str
 ) -> None:
     writers = 50
-    url = migrated_url.set(drivername="postgresql+asyncpg")
+    url = migrated_url.set(drivername=f"postgresql+{driver}")
     crowd = create_async_engine(url, pool_size=writers)
     sessions = outbox.async_sessionmaker(crowd)
     barrier = asyncio.Barrier(writers)

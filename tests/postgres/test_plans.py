@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,17 @@ from sqlalchemy.engine import URL
 
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
-from sa_outbox.sql import cursors, deliveries, horizon, leases, partitions, reading
+from sa_outbox.sql import (
+    cursors,
+    deliveries,
+    horizon,
+    leases,
+    overview,
+    partitions,
+    queues,
+    reading,
+    searching,
+)
 from sa_outbox.tables import tables
 
 TABLES = tables(Names())
@@ -38,6 +49,11 @@ FILL = (
         " SELECT 'l' || n % 20, n, gen_random_uuid(), 'order.x', 'k' || n % 500,"
         " CASE WHEN n % 10 = 0 THEN 'parked' ELSE 'behind' END,"
         " now() + make_interval(secs => n - 100) FROM generate_series(1, 20000) n"
+    ),
+    (
+        "INSERT INTO outbox_dead_letters (listener, position, event_id, event_type, payload,"
+        " event_created_at, reason) SELECT 'l' || n % 20, n, gen_random_uuid(), 'order.x', '1',"
+        " now(), 'attempts' FROM generate_series(1, 20000) n"
     ),
     "ANALYZE",
 )
@@ -194,3 +210,79 @@ def test_those_behind_a_key_are_found_by_their_index(connection: Connection) -> 
     found = plan(connection, deliveries.promote(TABLES), listener="l0", keys=["k20", "k40"])
 
     assert scanned(found) == []
+
+
+GAPS = [(1 + 20 * number, 10 + 20 * number) for number in range(1_000)]
+"""Of a queue: the ids that others were taken ahead of."""
+UNTAKEN = ",".join(f"[{low},{high}]" for low, high in GAPS)
+
+
+def filters(plan: dict[str, Any]) -> list[str]:
+    """What is computed for each row that is read."""
+    return [each["Filter"] for each in nodes(plan) if "Filter" in each]
+
+
+@pytest.mark.parametrize(
+    ("build", "options"), [(queues.read_urgent, {}), (queues.turns, {"window": 200_000})]
+)
+def test_a_queue_s_gaps_are_read_once_and_not_for_each_event(
+    connection: Connection, build: Any, options: dict[str, int]
+) -> None:
+    bounds = {"cursor": GAPS[-1][1], "first": 1, "untaken": f"{{{UNTAKEN}}}", "limit": 100}
+    found = plan(connection, build(TABLES, ["*"]), **bounds, **options)
+
+    assert any("@>" in each for each in filters(found)), "nobody asks whether an event was taken"
+    assert [each for each in filters(found) if UNTAKEN[:20] in each] == []
+    assert "InitPlan" in {each.get("Parent Relationship") for each in nodes(found)}
+
+
+def test_where_a_queue_stands_is_computed_once_and_not_for_each_event(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        text("UPDATE outbox_listeners SET last_processed_id = :at, gaps = :gaps WHERE name = 'l7'"),
+        {"at": GAPS[-1][1], "gaps": json.dumps(GAPS)},
+    )
+    found = plan(connection, queues.state(TABLES), name="l7", held=[])
+
+    of_the_log = [each for each in nodes(found) if each.get("Alias", "").startswith("o_")]
+    assert of_the_log
+    assert [each for each in filters(found) if "gaps" in each or "range_agg" in each] == []
+    assert "gaps" not in " ".join(each.get("Index Cond", "") for each in of_the_log)
+
+
+def test_the_overview_reads_a_few_rows_for_each_listener_and_not_the_log(
+    connection: Connection,
+) -> None:
+    connection.execute(text("DELETE FROM outbox_listeners WHERE name >= 'l2'"))
+    connection.execute(text("UPDATE outbox_listeners SET last_processed_id = 59990"))
+    listeners = connection.execute(text("SELECT count(*) FROM outbox_listeners")).scalar_one()
+
+    for statement in (overview.cursors(TABLES), overview.deliveries(TABLES)):
+        found = plan(connection, statement, most=20)
+        assert not any(each.startswith("outbox_p") for each in scanned(found))
+        assert "outbox_deliveries" not in scanned(found)
+        assert read(found) <= listeners * 60
+
+
+def test_a_page_of_events_reads_its_window(connection: Connection) -> None:
+    statement = searching.events(TABLES, ["key"])
+    found = plan(connection, statement, key="nobody", lower=30_001, upper=31_000, limit=50)
+
+    assert [each for each in scanned(found) if each != "outbox_rest"] == []
+    assert read(found) <= 1_000
+
+
+def test_events_that_were_chosen_are_looked_up_and_not_the_log(connection: Connection) -> None:
+    found = plan(connection, queues.read_chosen(TABLES), ids=list(range(100, ROWS, 60)))
+
+    assert [each for each in scanned(found) if each != "outbox_rest"] == []
+    assert read(found) <= 1_100
+
+
+def test_whether_tenants_differ_ends_at_the_first_that_does(connection: Connection) -> None:
+    connection.execute(text("UPDATE outbox SET tenant = 'other' WHERE id = 150"))
+    bounds = {"cursor": 100, "first": 101, "untaken": "{}", "window": 200_000}
+    found = plan(connection, queues.differ(TABLES, ["*"]), **bounds)
+
+    assert read(found) < ROWS / 2  # one of six partitions

@@ -10,8 +10,12 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PATIENCE = 20.0
+"""Seconds that a busy machine may need for anything; less than a lease lasts by default, and than
+a poll waits: what would come only with these is not taken for what was waited for."""
 
-def eventually(condition: Callable[[], object], *, within: float = 10.0) -> None:
+
+def eventually(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
     """Return as soon as *condition* is true; fail if it is not *within* seconds."""
     deadline = time.monotonic() + within
     while not condition():
@@ -20,7 +24,7 @@ def eventually(condition: Callable[[], object], *, within: float = 10.0) -> None
         time.sleep(0.02)
 
 
-async def comes_true(condition: Callable[[], object], *, within: float = 10.0) -> None:
+async def comes_true(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
     """The same in an event loop, where the others go on meanwhile."""
     with anyio.move_on_after(within):
         while not condition():

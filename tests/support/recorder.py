@@ -7,6 +7,7 @@ from typing import TypeVar
 import anyio
 
 from sa_outbox.observe import Observation
+from tests.support import PATIENCE
 
 O_ = TypeVar("O_", bound=Observation)
 
@@ -36,7 +37,7 @@ class Recorder:
         ]
 
     async def seen(
-        self, kind: type[O_], *, times: int = 1, within: float = 10.0, **fields: object
+        self, kind: type[O_], *, times: int = 1, within: float = PATIENCE, **fields: object
     ) -> list[O_]:
         """Return once there were *times* of them, or fail *within* seconds."""
         with anyio.move_on_after(within):

@@ -43,7 +43,7 @@ def test_its_help_shows_the_commands_with_examples() -> None:
         assert word in text
 
 
-@pytest.mark.parametrize("command", ["migrate", "verify", "revision", "repartition"])
+@pytest.mark.parametrize("command", ["migrate", "verify", "revision", "repartition", "prune"])
 def test_every_command_has_help(command: str) -> None:
     for word in ("--help", "-h"):
         result = run(command, word)

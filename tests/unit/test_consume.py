@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 from sa_outbox import consume
 from sa_outbox.cli import main
 from sa_outbox.consume import command
+from sa_outbox.monitoring import Monitor
 from sa_outbox.process.stopping import Exit
-from sa_outbox.settings import ConsumerSettings
+from sa_outbox.settings import RETENTIONS, ConsumerSettings
 
 APP = """
 from sa_outbox import Outbox
@@ -94,6 +95,8 @@ class TestSettings:
     ) -> None:
         is_count = isinstance(field.default, int)
         text, value = ("7", 7) if is_count else ("0.75", timedelta(seconds=0.75))
+        if field.name in RETENTIONS:
+            value = timedelta(days=0.75)
         given: dict[str, Any] = {field.name: value}
         expected = ConsumerSettings(**given)
 
@@ -106,6 +109,16 @@ class TestSettings:
 
         assert result.exit_code == 2
         assert "above 0 and up to 86400" in result.stderr
+
+    @pytest.mark.parametrize("text", ["0", "-1", "nan", "3654", "never", ""])
+    def test_what_is_no_number_of_days_is_refused(self, text: str) -> None:
+        result = run("--retention", text, SA_OUTBOX_DATABASE_URL=URL)
+
+        assert result.exit_code == 2
+        assert "above 0 and up to 3653, or 'forever'" in result.stderr
+
+    def test_for_ever_is_none(self) -> None:
+        assert settings("--retention", "forever").retention is None
 
     @pytest.mark.parametrize("text", ["0", "1.5", "x"])
     def test_what_is_no_count_is_refused(self, text: str) -> None:
@@ -156,6 +169,46 @@ class TestAddresses:
             result = run(*words)
             assert result.exit_code == 2
             assert "hidden" not in result.output
+
+
+class TestMonitor:
+    def monitor(self, *words: str, **environment: str) -> Any:
+        result = run(*words, SA_OUTBOX_DATABASE_URL=URL, **environment)
+        assert result.exit_code == 0, result.output
+        return Fake.made[4]
+
+    def test_there_is_none_unless_a_port_is_given(self) -> None:
+        assert not isinstance(self.monitor(), Monitor)
+
+    def test_it_is_the_machine_s_own_and_without_metrics(self) -> None:
+        made = self.monitor("--monitor-port", "9100")
+
+        assert (made.host, made.port) == ("127.0.0.1", 9100)
+        assert made.respond(b"GET /metrics HTTP/1.1\r\n")[0] == 404
+
+    def test_metrics_and_the_address_can_be_asked_for_in_the_environment(self) -> None:
+        made = self.monitor(
+            SA_OUTBOX_MONITOR_PORT="0", SA_OUTBOX_MONITOR_HOST="0.0.0.0", SA_OUTBOX_METRICS="1"
+        )
+
+        assert (made.host, made.port) == ("0.0.0.0", 0)
+        assert made.respond(b"GET /metrics HTTP/1.1\r\n")[0] == 200
+
+    def test_metrics_without_a_port_are_wrong_usage(self) -> None:
+        result = run("--metrics", SA_OUTBOX_DATABASE_URL=URL)
+
+        assert result.exit_code == 2
+        assert "--metrics needs --monitor-port" in result.output
+
+    def test_metrics_without_their_library_name_the_extra(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+        result = run("--metrics", "--monitor-port", "0", SA_OUTBOX_DATABASE_URL=URL)
+
+        assert result.exit_code == 2
+        assert "sa_outbox[prometheus]" in result.output
 
 
 class TestListeners:

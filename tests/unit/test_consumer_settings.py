@@ -10,9 +10,14 @@ import pytest
 
 from sa_outbox.consumer import ConsumerSettings
 from sa_outbox.errors import ConfigError
+from sa_outbox.settings import RETENTIONS
 
 COUNTS = [each.name for each in fields(ConsumerSettings) if isinstance(each.default, int)]
-SPANS = [each.name for each in fields(ConsumerSettings) if each.name not in COUNTS]
+SPANS = [
+    each.name
+    for each in fields(ConsumerSettings)
+    if each.name not in COUNTS and each.name not in RETENTIONS
+]
 
 
 class TestDefaults:
@@ -37,6 +42,12 @@ class TestBadSettings:
     )
     def test_a_span(self, name: str, value: Any) -> None:
         with pytest.raises(ConfigError, match=f"^{name} must be a timedelta"):
+            ConsumerSettings(**{name: value})
+
+    @pytest.mark.parametrize("name", RETENTIONS)
+    @pytest.mark.parametrize("value", [timedelta(0), timedelta(days=3654), 30, "7d"], ids=str)
+    def test_how_long_something_is_kept(self, name: str, value: Any) -> None:
+        with pytest.raises(ConfigError, match=f"^{name} must be a timedelta .* or None"):
             ConsumerSettings(**{name: value})
 
     @pytest.mark.parametrize("name", COUNTS)

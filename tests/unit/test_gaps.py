@@ -142,3 +142,8 @@ class TestSize:
     def test_it_shows_its_ranges(self) -> None:
         assert repr(Gaps([(1, 2)])) == "Gaps([(1, 2)])"
         assert Gaps() != "[]"
+
+
+@given(st.sets(POSITIONS))
+def test_made_of_single_positions_it_is_the_same_set(ids: set[int]) -> None:
+    assert positions(Gaps.of(sorted(ids))) == ids

@@ -209,7 +209,7 @@ class TestBell:
         async def listen() -> None:
             heard.append(await bell.wait(60))
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listen)
                 await everybody_waits()

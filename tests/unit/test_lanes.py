@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.consumer.item import Item
-from sa_outbox.consumer.lanes import Lanes, OneLane
+from sa_outbox.consumer.lanes import Lanes, LooseLanes, OneLane
 
 
 def make_item(position: int, lane: Hashable) -> Item:
@@ -301,3 +301,42 @@ class TestLeaving:
         lanes.put_back([])
 
         assert lanes.count == 0
+
+
+class TestLooseLanes:
+    """Of a range of a queue: no event waits for another."""
+
+    def lanes(self, *singles: int) -> tuple[LooseLanes, list[Item]]:
+        lanes, items = LooseLanes(), [make_item(at, at) for at in range(1, 6)]
+        for item in items:
+            item.single = item.position in singles
+            lanes.put(item)
+        return lanes, items
+
+    def test_all_can_be_taken_side_by_side_in_their_order(self) -> None:
+        lanes, items = self.lanes()
+
+        assert (lanes.count, lanes.ready) == (5, 5)
+        assert [lanes.take() for _ in range(6)] == [*items, None]
+
+    def test_one_that_is_put_back_comes_next(self) -> None:
+        lanes, items = self.lanes()
+        first = lanes.take()
+        assert first is items[0]
+        lanes.put_back([first])
+
+        assert lanes.take() is first
+
+    def test_one_that_is_to_be_alone_is_a_batch_of_its_own(self) -> None:
+        lanes, items = self.lanes(3)
+
+        batches = [lanes.take_batch(10) for _ in range(4)]
+
+        assert batches == [items[:2], [items[2]], items[3:], []]
+
+    def test_only_one_that_waits_can_be_withdrawn(self) -> None:
+        lanes, items = self.lanes()
+        assert lanes.take() is items[0]
+
+        assert [lanes.withdraw(items[0]), lanes.withdraw(items[3])] == [False, True]
+        assert lanes.take_batch(10) == [items[1], items[2], items[4]]

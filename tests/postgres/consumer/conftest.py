@@ -24,7 +24,7 @@ from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.consumer.connections import APPLICATION_NAME
 from sa_outbox.observe import DeliverySettled, Listening
 from sa_outbox.settings import Notify
-from tests.support import comes_true
+from tests.support import PATIENCE, comes_true
 from tests.support.recorder import Recorder
 
 QUICK = RetryPolicy(attempts=3, base=timedelta(milliseconds=10), jitter=False)
@@ -37,7 +37,8 @@ _SETTINGS = {each.name for each in fields(ConsumerSettings)}
 _EFFECTS = """
 CREATE TABLE IF NOT EXISTS effects (listener text, n bigint);
 CREATE TABLE IF NOT EXISTS checked_late (n bigint UNIQUE DEFERRABLE INITIALLY DEFERRED);
-TRUNCATE effects, checked_late
+DELETE FROM effects;
+DELETE FROM checked_late
 """
 
 
@@ -263,7 +264,7 @@ class Consumers:
                 yield running
                 if not running.stopped.is_set():
                     consumer.stop()
-                with anyio.fail_after(10):
+                with anyio.fail_after(PATIENCE):
                     await running.stopped.wait()
         except BaseExceptionGroup as group:
             if len(group.exceptions) == 1:
@@ -289,7 +290,7 @@ class Consumers:
         if not self._running:
             assert self._engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
             # A server process ends a moment after its client has said goodbye.
-            await comes_true(lambda: self._database.backends() == [], within=3)
+            await comes_true(lambda: self._database.backends() == [])
             # A handler that is cancelled in the middle of a statement costs its connection, which
             # SQLAlchemy's pool reports as an error; the command leaves that out of its log too.
             errors = [each for each in self._log.records if each.levelno >= logging.ERROR]

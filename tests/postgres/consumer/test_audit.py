@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox, event_context
-from sa_outbox.errors import ConfigError
+from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.settings import Notify
+from tests.support import comes_true
 
-from .conftest import QUICK, Consuming, Database, Producer
+from .conftest import QUICK, Consuming, Database, Producer, make_consumer
 
 pytestmark = pytest.mark.anyio
 ORDERS = pytest.mark.parametrize("order", ["total", "key", "none"])
@@ -115,6 +120,93 @@ async def test_a_cancellation_is_recorded(
     assert answers == {"mailer": "cancelled"}
     [row] = database.rows("SELECT action, listener, detail FROM outbox_audit")
     assert tuple(row) == ("cancelled", "mailer", {"reason": "a mistake"})
+
+
+ASKED: dict[str, list[tuple[str, int | None]]] = {
+    "told and interrupted": [("started", 1), ("cancelled", 1)],
+    "told and failed": [("started", 1), ("failed", 1), ("cancelled", 1)],
+    "failed before it was told": [("started", 1), ("failed", 1), ("cancelled", 1)],
+}
+
+
+@pytest.mark.parametrize("how", ASKED)
+@pytest.mark.parametrize("audit", ["exceptions", "all"])
+async def test_so_is_one_of_an_event_that_runs(
+    how: str, audit: Any, engine: Engine, database: Database, consuming: Consuming
+) -> None:
+    """By whoever runs it, with the reason; one that is cancelled is not said to be retried."""
+    outbox = Outbox(notify="on" if how.startswith("told") else "off", audit=audit)
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    @outbox.listener(
+        "mailer", on="order.*", order="none", retry=QUICK, cancellable=how.endswith("interrupted")
+    )
+    async def mail(event: Event[Any]) -> None:
+        begun.set()
+        await (go_on.wait() if how.startswith("failed") else asked_for(event))
+        raise ValueError("no")
+
+    async def asked_for(event: Event[Any]) -> None:
+        await comes_true(lambda: event.cancel_requested)
+        await anyio.lowlevel.checkpoint()
+
+    who = event_context(actor_type="user", actor_id="u1", request_id="r1", correlation_id="c1")
+    with who, outbox.sessionmaker(engine).begin() as session:
+        event = session.add_event("order.placed", {}, tenant="acme")
+    hour = timedelta(hours=1)
+    async with consuming(outbox, lease_duration=hour) as running:
+        await begun.wait()
+        with engine.begin() as connection:
+            answer = outbox.cancel(connection, event.event_id, reason="a mistake")
+        assert answer == {"mailer": "requested"}
+        go_on.set()
+        await running.settled("mailer")
+
+    expected = ASKED[how]
+    if audit == "all":
+        expected = [("enqueued", None), *expected]
+    else:
+        expected = [each for each in expected if each[0] != "started"]
+    assert recorded(database) == expected
+    *_, last = database.rows("SELECT * FROM outbox_audit ORDER BY id")
+    assert last.detail == {"reason": "a mistake"}
+    assert (last.tenant, last.actor_id, last.request_id) == ("acme", "u1", "r1")
+
+
+@ORDERS
+async def test_an_event_that_took_the_process_with_it_is_recorded_as_dead(
+    order: Any, engine: Engine, database: Database
+) -> None:
+    outbox = Outbox(notify="off", audit="all")
+
+    @outbox.listener("billing", on="order.*", order=order)
+    async def charge(event: Event[Any]) -> None:
+        raise SystemExit(3)
+
+    Producer(outbox, engine).add(1, tenant="acme")
+    consumer, _ = make_consumer(outbox, engine, max_crashes=1)
+    with suppress(NotDrained):
+        await consumer.drain()
+
+    assert [action for action, _ in recorded(database)][-2:] == ["failed", "deadlettered"]
+    [row] = database.rows("SELECT * FROM outbox_audit WHERE action = 'deadlettered'")
+    assert (row.tenant, row.attempt, row.detail) == ("acme", 1, {"reason": "crashes"})
+
+
+async def test_the_event_of_a_cron_was_enqueued_too(engine: Engine, database: Database) -> None:
+    outbox = Outbox(notify="off", audit="all")
+    outbox.cron("* * * * *", "order.wanted", {}, time_zone="UTC", tenant="acme")
+
+    @outbox.listener("billing", on="order.*")
+    async def charge(event: Event[Any]) -> None: ...
+
+    consumer, _ = make_consumer(outbox, engine)
+    await consumer.drain()
+    database.rows("UPDATE outbox_crons SET last_tick = clock_timestamp() - interval '1 hour'")
+    await consumer.drain()
+
+    assert recorded(database) == [("enqueued", None), ("started", 1), ("succeeded", 1)]
+    assert database.value("SELECT DISTINCT tenant FROM outbox_audit") == "acme"
 
 
 async def test_without_it_nothing_is_recorded(

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
 from sa_outbox.cancelling import Answer
+from sa_outbox.consumer.stint import Stint
 from sa_outbox.errors import (
     ConfigError,
     EventNotFound,
@@ -23,7 +24,7 @@ from sa_outbox.errors import (
     NotAtomic,
     WrongArgument,
 )
-from sa_outbox.observe import AttemptFailed
+from sa_outbox.observe import AttemptFailed, DeliverySettled
 from tests.support import comes_true
 
 from .conftest import LATER, ONCE, QUICK, Consuming, Database, Producer
@@ -144,7 +145,7 @@ class TestNotStarted:
             assert cancel(outbox, database.engine, event_id) == {"mailer": "cancelled"}
             assert cancel(outbox, database.engine, event_id) == {"mailer": "cancelled"}
 
-            database.rows("UPDATE outbox_deliveries SET due_at = clock_timestamp()")
+        database.rows("UPDATE outbox_deliveries SET due_at = clock_timestamp()")
         async with consuming(outbox) as running:
             await running.done("mailer")
             await running.consumer.drain()
@@ -172,9 +173,12 @@ class TestNotStarted:
     ) -> None:
         """Of a listener with an order: it is due before the caller commits."""
         got = note(outbox, order="key")
-        event_id, _ = add(producer, 1, 2, run_at=datetime.now(UTC) + timedelta(seconds=1))
-        async with consuming(outbox) as running:
+        event_id, _ = add(producer, 1, 2, run_at=datetime.now(UTC) + HOUR)
+        async with consuming(outbox, lease_duration=timedelta(seconds=3)) as running:
             await comes_true(lambda: len(database.deliveries("mailer")) == 2)
+            database.rows(
+                "UPDATE outbox_deliveries SET due_at = clock_timestamp() + interval '2 seconds'"
+            )
             with database.engine.begin() as connection:
                 answer = outbox.cancel(connection, event_id)
                 await running.done("mailer")  # the other one, which is due at the same time
@@ -399,6 +403,62 @@ class TestRunning:
             assert [row.state for row in database.deliveries("mailer")] == ["scheduled"]
             await comes_true(lambda: database.deliveries("mailer") == [])
             await running.consumer.drain()
+
+    async def test_one_that_came_when_nobody_was_left_is_forgotten_by_the_next_process(
+        self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    ) -> None:
+        """Left where it is, its event would never be pruned."""
+        go_on, begun = anyio.Event(), anyio.Event()
+
+        @outbox.listener("mailer", on="order.*", order="none")
+        async def mail(event: Event[Any]) -> None:
+            begun.set()
+            await go_on.wait()
+
+        (event_id,) = add(producer, 1)
+        with database.engine.begin() as connection:
+            async with consuming(outbox) as running:
+                await begun.wait()
+                assert outbox.cancel(connection, event_id) == {"mailer": "requested"}
+                go_on.set()
+                await running.done("mailer")
+        assert [row.state for row in database.deliveries("mailer")] == ["scheduled"]
+
+        async with consuming(outbox) as running:
+            await comes_true(lambda: database.deliveries("mailer") == [])
+            await running.listening()
+
+        assert begun.is_set()
+        assert len(running.recorder.of(DeliverySettled)) == 0
+
+    async def test_one_that_comes_while_a_range_is_taken_over_is_heard(
+        self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    ) -> None:
+        """After its events were asked for, before they are there."""
+        got = note(outbox)
+        ids = add(producer, 1)
+        async with consuming(outbox) as running:
+            await running.consumer.drain()
+        got.clear()
+        database.rows(
+            "INSERT INTO outbox_ranges (listener, last_processed_id, gaps)"
+            " VALUES ('mailer', 1, '[[1,1]]')"
+        )
+        read_again = Stint._read_again
+        answers: list[Answer] = []
+
+        async def and_cancel(stint: Stint) -> list[Any]:
+            rows = await read_again(stint)
+            answers.extend(cancel(outbox, database.engine, ids[0]).values())
+            stint.request_cancel(1)
+            return rows
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Stint, "_read_again", and_cancel)
+            async with consuming(outbox) as running:
+                await running.settled("mailer", outcome="cancelled")
+
+        assert (answers, got) == (["requested"], [])
 
     async def test_a_batch_is_asked_for_its_event(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from sa_outbox import Event, Outbox
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names, Notify
+from tests.support import PATIENCE
 
 from .conftest import QUICK, Database, Producer, make_consumer
 
@@ -92,7 +93,7 @@ async def test_every_kind_of_handler_works_on_every_kind_of_database(
     producer.add(1, 2, 3, key="a")
     given = kind(migrated_url)
     consumer, _ = make_consumer(outbox, given)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         await consumer.drain()
     if isinstance(given, AsyncEngine):
         await given.dispose()
@@ -124,7 +125,7 @@ async def test_names_and_schema_are_the_user_s(
 
     producer.add(1, 2, 3, key="a")
     consumer, _ = make_consumer(outbox, url)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         await consumer.drain()
     with engine.begin() as connection:
         found = connection.execute(text('SELECT position FROM "Some"."Box_dead_letters"'))

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.errors import SchemaError
-from tests.support import comes_true
+from tests.support import PATIENCE, comes_true
 
 from .conftest import LATER, QUICK, Consuming, Database, Producer, make_consumer
 
@@ -46,7 +46,7 @@ async def test_drain_of_an_empty_log_returns(outbox: Outbox, async_engine: Async
     async def charge(event: Event[Any]) -> None: ...
 
     consumer, _ = make_consumer(outbox, async_engine)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await consumer.drain()
 
 
@@ -100,7 +100,7 @@ async def test_drain_does_not_wait_for_events_that_come_later(
 
     producer.add(1)
     consumer, _ = make_consumer(outbox, async_engine)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await consumer.drain()
 
 
@@ -114,7 +114,7 @@ async def test_drain_does_not_wait_for_later_events_of_a_listener_of_another_con
     producer.add(1)
 
     async with consuming(outbox), consuming(outbox) as second:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await second.consumer.drain()
 
 
@@ -150,7 +150,7 @@ async def test_drain_without_retries_leaves_what_failed_for_the_next_time(
 
     producer.add(1, key="a")
     consumer, _ = make_consumer(outbox, async_engine)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await consumer.drain(retries=False)
 
     assert attempts == [1]
@@ -168,7 +168,7 @@ async def test_drain_does_not_wait_for_scheduled_events(
     producer.add(1, delay=timedelta(hours=1))
     producer.add(2)
     consumer, _ = make_consumer(outbox, async_engine)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await consumer.drain()
 
     assert got == [2]
@@ -214,7 +214,7 @@ async def test_drain_without_retries_leaves_a_listener_to_the_consumer_that_hold
 
     async with consuming(outbox), consuming(outbox) as second:
         await begun.wait()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await second.consumer.drain(retries=False)
         hurry.set()
 

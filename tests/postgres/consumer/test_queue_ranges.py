@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
+from sqlalchemy import Engine
 
 from sa_outbox import Event, Outbox
+from sa_outbox.consumer.choice import Choice
+from sa_outbox.consumer.connections import Connection
+from sa_outbox.consumer.reading import Asked
+from sa_outbox.consumer.taking import Again, Taken, Taker
 from sa_outbox.sql import queues
 from tests.support import comes_true
 
@@ -39,6 +45,8 @@ async def test_a_process_does_not_claim_a_range_that_it_is_working_on(
         )
         producer.add(2)
         await comes_true(lambda: 2 in began)
+        left = "SELECT FROM outbox_ranges WHERE last_processed_id = 1000"
+        await comes_true(lambda: database.rows(left) == [])  # it has nothing in the log
         [held] = database.rows("SELECT lease_token FROM outbox_ranges WHERE gaps = '[[1, 1]]'")
         go_on.set()
         await running.done("mailer", 2)
@@ -69,3 +77,47 @@ async def test_two_processes_that_read_the_same_events_do_not_both_take_them(
 
     assert (len(first), second) == (1, [])
     assert [row.locked_by for row in database.rows("SELECT * FROM outbox_ranges")] == ["one"]
+
+
+async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_read(
+    engine: Engine, database: Database, consuming: Consuming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reconnect between the look and the read under the lock: ``drain`` would end too early."""
+    outbox = Outbox(notify="off")
+
+    @outbox.listener("mailer", on="order.*", order="none")
+    async def mail(event: Event[Any]) -> None:
+        raise NotImplementedError
+
+    choose, new = Taker._choose, Taker.new
+    forgotten, tried = anyio.Event(), anyio.Event()
+
+    async def forget_and_choose(taker: Taker, asked: Asked, row: Any, size: int) -> Choice:
+        if isinstance(asked, Connection) and not forgotten.is_set():
+            shared.horizon.forget()
+            forgotten.set()
+        return await choose(taker, asked, row, size)
+
+    async def noting_new(taker: Taker, state: Any, size: int) -> Taken | Again | None:
+        taken = await new(taker, state, size)
+        if forgotten.is_set():
+            tried.set()
+        return taken
+
+    hour = timedelta(hours=1)
+    async with consuming(outbox, poll_interval_without_notify=hour) as running:
+        await running.consumer.drain()
+        services = running.consumer._services
+        assert services is not None
+        shared, [queue] = services.shared, services.queues
+        monkeypatch.setattr(Taker, "_choose", forget_and_choose)
+        monkeypatch.setattr(Taker, "new", noting_new)
+        Producer(outbox, engine).add(1, delay=hour)
+        looked = shared.horizon.number + 1
+        services.ring("poll")
+        await tried.wait()
+        assert not queue.has_read(looked)
+        assert database.deliveries("mailer") == []
+
+        await running.consumer.drain()
+        assert [row.state for row in database.deliveries("mailer")] == ["scheduled"]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
 from typing import Any
@@ -19,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.cli import main
-from sa_outbox.consumer import repartition
+from sa_outbox.consumer import Consumer, repartition
 from sa_outbox.consumer.partition import partition_of
 from sa_outbox.errors import ConfigError, NotRepartitioned
 from tests.postgres.consumer.conftest import (
@@ -29,7 +30,7 @@ from tests.postgres.consumer.conftest import (
     Producer,
     make_consumer,
 )
-from tests.support import comes_true
+from tests.support import PATIENCE, comes_true
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +90,7 @@ async def test_4_8_3_under_load_keeps_the_order_of_keys_and_each_effect_is_made_
             for before, after in ((4, 8), (8, 3)):
                 enough = len(seen) + 50
                 await comes_true(lambda: len(seen) > enough)  # noqa: B023 - called at once
-                with anyio.fail_after(15):
+                with anyio.fail_after(PATIENCE):
                     assert await repartition(outbox, async_engine, "billing", after) == before
         await first.consumer.drain()
         await comes_true(lambda: len(seen) >= len(written))
@@ -157,7 +158,7 @@ async def test_without_consumers_it_is_done_at_once_and_goes_on_where_each_parti
     ]
     seen.clear()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await repartition(outbox, async_engine, "billing", 8)
 
     async with consuming(outbox) as running:
@@ -296,13 +297,40 @@ async def test_bad_input_is_refused(outbox: Outbox, async_engine: AsyncEngine) -
     async def handler(event: Event[Any]) -> None:
         raise NotImplementedError
 
+    outbox.listener("shared", on="*", order="none")(handler)
     for count in (0, 257, True, "8"):
         with pytest.raises(ConfigError, match="from 1 to 256"):
             await repartition(outbox, async_engine, "billing", count)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="one partition"):
-        await repartition(outbox, async_engine, "strict", 2)
+    for name in ("strict", "shared"):
+        with pytest.raises(ConfigError, match=r"has order='.*', and so one partition"):
+            await repartition(outbox, async_engine, name, 2)
     with pytest.raises(ConfigError, match="no listener 'nobody'"):
         await repartition(outbox, async_engine, "nobody", 2)
+
+
+@pytest.mark.parametrize("order", ["total", "none"])
+async def test_a_listener_with_another_order_keeps_its_one_partition_whoever_asks(
+    order: Any, outbox: Outbox, producer: Producer, database: Database, async_engine: AsyncEngine
+) -> None:
+    """The database does not know the order: only a program that declares the listener does."""
+    got: list[int] = []
+
+    @outbox.listener("billing", on="order.*", order=order)
+    async def charge(event: Event[Any]) -> None:
+        got.append(event.payload["n"])
+
+    consumer = Consumer(outbox, async_engine)
+    await consumer.drain()
+    with pytest.raises(ConfigError, match="one partition"):
+        await repartition(outbox, async_engine, "billing", 4)
+    with pytest.raises(ConfigError, match="declares no listener 'billing'"):
+        await repartition(Outbox(notify="off"), async_engine, "billing", 4)
+    assert await repartition(outbox, async_engine, "billing", 1) == 1
+    producer.add(1, 2, 3)
+    await consumer.drain()
+
+    assert sorted(got) == [1, 2, 3]
+    assert database.listener("billing").partition_count == 1
 
 
 async def test_a_partition_that_is_far_behind_catches_up_while_the_others_wait(
@@ -336,21 +364,42 @@ async def test_a_partition_that_is_far_behind_catches_up_while_the_others_wait(
     assert len(seen) == expected
 
 
+PROGRAM = """
+from sa_outbox import Event, Outbox
+
+outbox = Outbox()
+
+@outbox.listener("billing", on="order.*", partitions=4)
+async def charge(event: Event) -> None:
+    pass
+"""
+
+
 async def test_the_command_does_it_too(
     outbox: Outbox,
     database: Database,
     consuming: Consuming,
     migrated_url: URL,
     seen: list[tuple[str | None, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "divided_app.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(tmp_path)
     async with consuming(outbox):
         await comes_true(lambda: len(partitions(database)) == 4)
         environment = {"SA_OUTBOX_DATABASE_URL": migrated_url.render_as_string(hide_password=False)}
         invoke = partial(CliRunner().invoke, main, env=environment)
         done = await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "6"])
         unknown = await anyio.to_thread.run_sync(invoke, ["repartition", "nobody", "6"])
+        await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "1"])
+        whose = await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "6"])
+        again = ["repartition", "billing", "6", "--app", "divided_app:outbox"]
+        divided = await anyio.to_thread.run_sync(invoke, again)
 
     assert done.stdout == "listener billing: 4 -> 6 partitions\n"
-    assert (done.exit_code, unknown.exit_code) == (0, 2)
+    assert (done.exit_code, unknown.exit_code, whose.exit_code) == (0, 2, 2)
+    assert "--app MODULE:ATTRIBUTE" in whose.stderr
+    assert divided.stdout == "listener billing: 1 -> 6 partitions\n"
     assert "no listener 'nobody'" in unknown.stderr
     assert len(partitions(database)) == 6

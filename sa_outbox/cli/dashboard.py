@@ -1,0 +1,110 @@
+"""``dashboard``: see and repair in a browser."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from sa_outbox.database_url import database_url_option, names_options, parse_database_url
+from sa_outbox.errors import ConfigError
+from sa_outbox.schema.connect import shown
+
+from .answers import called, told_in_one_line
+
+if TYPE_CHECKING:
+    from sa_outbox.outbox import Outbox
+
+_TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - its name, not itself
+
+
+@click.command()
+@click.argument("target", metavar="[MODULE:ATTRIBUTE]", required=False)
+@database_url_option
+@names_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: any."
+)
+@click.option(
+    "--token",
+    envvar=_TOKEN,
+    show_envvar=True,
+    help="What to sign in with. Needed for every address but the loopback's. Better in the "
+    "environment: everybody on the machine can read a command line.",
+)
+@click.option("--read-only", is_flag=True, help="Nobody changes anything.")
+@click.option(
+    "--mask",
+    multiple=True,
+    metavar="FIELD",
+    envvar="SA_OUTBOX_DASHBOARD_MASK",
+    show_envvar=True,
+    help="A field of payloads and headers that is not shown: password, card.*. Repeatable; in the "
+    "environment with spaces between.",
+)
+@click.option("--title", default="Outbox", show_default=True, help="Which one of several it is.")
+@click.option(
+    "--root-path", default="", help="Prefix under which a proxy serves it, as in /outbox."
+)
+def dashboard(
+    *,
+    target: str | None,
+    url: str | None,
+    schema_name: str | None,
+    prefix: str,
+    host: str,
+    port: int,
+    token: str | None,
+    read_only: bool,
+    mask: tuple[str, ...],
+    title: str,
+    root_path: str,
+) -> None:
+    """See and repair the outbox in a browser.
+
+    With MODULE:ATTRIBUTE, an outbox of your program as in shop.app:outbox, it knows which events
+    your listeners want; without, it knows what the tables say.
+
+    \b
+    Examples:
+        sa-outbox dashboard shop.app:outbox
+        sa-outbox dashboard --read-only --mask password --mask "card.*"
+    """
+    from anyio import run  # noqa: PLC0415 - concerns no other command
+
+    with told_in_one_line():
+        database = parse_database_url(url)
+        outbox = _outbox(target, schema_name, prefix)
+        from sa_outbox.dashboard import Dashboard, serving  # noqa: PLC0415 - needs the extra
+
+        local = serving.is_loopback(host)
+        if token is None and not local:
+            raise ConfigError(f"{host} is not this machine alone: set {_TOKEN}")
+        application = Dashboard(
+            outbox,
+            database,
+            token=token,
+            allow_anonymous=token is None,
+            allowed_hosts=serving.LOOPBACK_NAMES if token is None else None,
+            read_only=read_only,
+            mask=mask,
+            title=title,
+        )
+        opened = serving.open_socket(host, port)
+    where = f"[{host}]" if ":" in host else host
+    at = f"http://{where}:{opened.getsockname()[1]}{root_path}/"
+    click.echo(f"{called(outbox.settings.names)} in {shown(database)}: {at}  (Ctrl-C ends it)")
+    with suppress(KeyboardInterrupt):
+        run(serving.DashboardServer(application, root_path).serve, [opened])
+
+
+def _outbox(target: str | None, schema_name: str | None, prefix: str) -> Outbox:
+    from sa_outbox.outbox import Outbox  # noqa: PLC0415 - as above
+
+    if target is None:
+        return Outbox(schema=schema_name, prefix=prefix)
+    from sa_outbox.loading import load_outbox  # noqa: PLC0415 - as above
+
+    return load_outbox(target)

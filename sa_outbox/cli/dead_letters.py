@@ -1,0 +1,156 @@
+"""``dead-letters``: list and show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .display import as_json, document, escaped, facts, moment, table
+from .operating import moment_option, place_of, place_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_outbox.operations.dead_letters import DeadLetterDetail, DeadLetterFilter
+
+    from .operating import Place
+
+F = TypeVar("F", bound="Callable[..., None]")
+FILTERS = ("listener", "types", "key", "tenant", "reason", "code", "since", "until")
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """See, replay, discard and edit what was given up.
+
+    A replay goes to the one listener that gave the event up, from the dead letter's own copy, and
+    in the order of its key.
+    """
+
+
+def filters(command: F) -> F:
+    """Which dead letters."""
+    for option in (
+        moment_option("--until", "Given up before"),
+        moment_option("--since", "Given up then or later"),
+        click.option("--code", help="Code of the last error."),
+        click.option("--reason", type=click.Choice(["attempts", "rejected", "final", "crashes"])),
+        click.option("--tenant"),
+        click.option("--key"),
+        click.option("--type", "types", multiple=True, help="Event type; * for any characters."),
+        click.option("--listener"),
+    ):
+        command = option(command)
+    return command
+
+
+@dead_letters.command("list")
+@filters
+@click.option(
+    "--resolution",
+    type=click.Choice(["open", "replayed", "discarded", "fixed", "any"]),
+    default="open",
+    show_default=True,
+)
+@click.option("--before", type=int, help="Go on below this id: the end of the last page.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--count", is_flag=True, help="Only say how many there are.")
+@click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
+@place_options
+def list_(
+    *, resolution: str, before: int | None, limit: int, count: bool, as_json_: bool, **options: Any
+) -> None:
+    """List dead letters, the newest first, without their payload."""
+    from sa_outbox.operations import dead_letters as operations  # noqa: PLC0415 - not for its help
+
+    wanted = filter_of(options, resolution)
+    place = place_of(options)
+    if count:
+        click.echo(place.ask(lambda c, tables: operations.count_dead_letters(c, tables, wanted)))
+        return
+    page = place.ask(
+        lambda c, tables: operations.list_dead_letters(
+            c, tables, wanted, before=before, limit=limit
+        )
+    )
+    if as_json_:
+        click.echo(as_json(page))
+        return
+    rows = [
+        [
+            each.id,
+            moment(each.failed_at),
+            each.listener,
+            each.event_type,
+            each.key,
+            each.tenant,
+            each.reason,
+            each.attempts,
+            each.resolution or "open",
+            each.error_code,
+            each.error_message,
+        ]
+        for each in page.letters
+    ]
+    headers = (
+        "ID", "GIVEN UP", "LISTENER", "TYPE", "KEY", "TENANT", "REASON", "ATTEMPTS", "RESOLUTION",
+        "CODE", "LAST ERROR",
+    )  # fmt: skip
+    click.echo(table(headers, rows) if rows else "no dead letter")
+    if page.next_before is not None:
+        click.echo(f"there are more: --before {page.next_before}", err=True)
+
+
+@dead_letters.command()
+@click.argument("id_", metavar="ID", type=int)
+@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Cover this field.")
+@click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
+@place_options
+def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) -> None:
+    """Show one with its copy of the event and the errors of every attempt."""
+    found = show_one(place_of(options), id_)
+    if as_json_:
+        told = {"letter": found.letter, "errors": found.errors, "headers": found.headers}
+        click.echo(as_json({**told, "payload": document(found.payload, masks)}))
+        return
+    letter = found.letter
+    resolved = "open"
+    if letter.resolution is not None:
+        resolved = f"{letter.resolution} by {letter.resolved_by} at {moment(letter.resolved_at)}"
+    pairs = {
+        "dead letter": letter.id,
+        "listener": letter.listener,
+        "event_id": letter.event_id,
+        "id in the log": letter.position,
+        "type": letter.event_type,
+        "key": letter.key,
+        "tenant": letter.tenant,
+        "written": moment(letter.event_created_at),
+        "given up": moment(letter.failed_at),
+        "reason": f"{letter.reason}, {letter.attempts} attempts, {letter.crashes} crashes",
+        "resolution": resolved,
+        "why": letter.resolved_why,
+        "edits": letter.edits,
+    }
+    errors = [
+        [each.get(name) for name in ("attempt", "at", "error", "code", "message")]
+        for each in found.errors
+    ]
+    click.echo(facts(pairs))
+    click.echo("\n" + table(("ATTEMPT", "AT", "ERROR", "CODE", "MESSAGE"), errors))
+    click.echo(f"\nheaders: {escaped(document(found.headers, masks), lines=True)}")
+    click.echo(f"payload: {escaped(document(found.payload, masks), lines=True)}")
+
+
+def show_one(place: Place, id_: int) -> DeadLetterDetail:
+    from sa_outbox.operations.dead_letters import show_dead_letter  # noqa: PLC0415 - as above
+
+    return place.ask(lambda c, tables: show_dead_letter(c, tables, id_))
+
+
+def filter_of(options: dict[str, Any], resolution: Any = "open") -> DeadLetterFilter:
+    from sa_outbox.operations.dead_letters import DeadLetterFilter  # noqa: PLC0415 - as above
+
+    given = {name: options.pop(name) for name in FILTERS}
+    return DeadLetterFilter(**given, resolution=resolution)

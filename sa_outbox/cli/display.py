@@ -1,0 +1,163 @@
+"""What a terminal is shown: aligned tables, times, and nothing that drives the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NARROWEST = 8
+"""Characters that a column keeps when the terminal is too narrow for all of them."""
+MASKED = "***"
+
+
+def escaped(value: object, *, lines: bool = False) -> str:
+    """*value* as text in which no character is for the terminal to obey: control characters,
+    also those that change the direction of writing, are shown by their number."""
+    text = "" if value is None else str(value)
+    return "".join(
+        each
+        if each.isprintable() or each == " " or (lines and each == "\n")
+        else f"\\x{ord(each):02x}"
+        if ord(each) < 256
+        else f"\\u{ord(each):04x}"
+        for each in text
+    )
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, width: int = 0) -> str:
+    """Columns side by side, two spaces between them; numbers to the right. When it is wider than
+    the terminal, the widest columns lose their ends first."""
+    cells = [[escaped(value) for value in row] for row in rows]
+    widths = [
+        max([_width(header), *(_width(row[at]) for row in cells)])
+        for at, header in enumerate(headers)
+    ]
+    room = width or _terminal_width()
+    while sum(widths) + 2 * (len(widths) - 1) > room and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    right = [
+        bool(rows) and all(isinstance(row[at], (int, float)) or row[at] is None for row in rows)
+        for at in range(len(headers))
+    ]
+    lines = [
+        "  ".join(
+            _fitted(cell, size, to_the_right=to_the_right)
+            for cell, size, to_the_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in (headers, *cells)
+    ]
+    return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
+
+
+def span(seconds: float | None) -> str:
+    """``950ms``, ``12s``, ``3m 20s``, ``5h 10m``, ``2d 3h``; ``-`` for none."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f}ms"
+    whole = int(seconds)
+    for size, unit, smaller, name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size}{unit}" + (f" {rest}{name}" if rest else "")
+    return f"{whole}s"
+
+
+def moment(at: datetime | None) -> str:
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def as_json(value: object) -> str:
+    """For programs: one object, with times as ISO 8601."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=True)
+
+
+def plain(value: object) -> Any:
+    """Dataclasses with their properties, as JSON has it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in fields(value)]
+        names += [name for name, of in vars(type(value)).items() if isinstance(of, property)]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
+
+
+def document(text: str | None, masks: Sequence[str] = ()) -> str:
+    """A stored JSON document, indented, with the fields named in *masks* covered, at any depth."""
+    if text is None:
+        return "-"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return MASKED if masks else escaped(text)
+    # Everything beyond ASCII as \\uXXXX: also what changes the direction of writing.
+    return json.dumps(_masked(found, frozenset(masks)), indent=2, ensure_ascii=True)
+
+
+def colours() -> bool | None:
+    """For ``ctx.color``: none when NO_COLOR is set; else as click finds the output to be."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def facts(pairs: Mapping[str, object]) -> str:
+    """``name  value`` line by line."""
+    size = max(map(len, pairs))
+    return "\n".join(f"{name:<{size}}  {escaped(value)}" for name, value in pairs.items())
+
+
+def _masked(value: Any, masks: frozenset[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: MASKED if name in masks else _masked(each, masks) for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked(each, masks) for each in value]
+    return value
+
+
+def _fitted(text: str, size: int, *, to_the_right: bool) -> str:
+    if _width(text) > size:
+        kept = ""
+        for each in text:
+            if _width(kept + each) > size - 1:
+                break
+            kept += each
+        text = kept + "…"
+    padding = " " * (size - _width(text))
+    return padding + text if to_the_right else text + padding
+
+
+def _width(text: str) -> int:
+    """Cells of the terminal: some characters take two, some none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+def _terminal_width() -> int:
+    return shutil.get_terminal_size((200, 50)).columns

@@ -1,0 +1,131 @@
+"""``doctor``: what is wrong, what it means, what mends it."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sa_outbox import schema
+from sa_outbox.database_url import (
+    database_url_option,
+    names_options,
+    parse_database_url,
+    parse_given_url,
+)
+from sa_outbox.doctor import CODES, examine
+from sa_outbox.schema.connect import shown
+from sa_outbox.settings import Names
+
+from .answers import called, told_in_one_line
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from sa_outbox.doctor import Finding
+    from sa_outbox.outbox import Outbox
+
+
+@click.command()
+@click.argument("app", metavar="[MODULE:ATTRIBUTE]", required=False, envvar="SA_OUTBOX_APP")
+@database_url_option
+@names_options
+@click.option(
+    "--listen-url",
+    metavar="URL",
+    envvar="SA_OUTBOX_LISTEN_URL",
+    show_envvar=True,
+    help="The address on which consumers LISTEN, if it is another one.",
+)
+@click.option("--no-listen", is_flag=True, help="Do not try whether LISTEN hears a NOTIFY.")
+@click.option("--ignore", "ignored", multiple=True, metavar="CODE", help="Leave a finding out.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def doctor(
+    *,
+    app: str | None,
+    url: str | None,
+    schema_name: str | None,
+    prefix: str,
+    listen_url: str | None,
+    no_listen: bool,
+    ignored: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Say everything that is wrong, what it means, and what mends it.
+
+    Changes nothing. Run it as the role that consumes. With MODULE:ATTRIBUTE, where your Outbox is,
+    it also knows which listeners are declared. Exit code 1 if there is something to mend, 0 if
+    nothing is wrong or all that was found is worth knowing only.
+
+    \b
+    Examples:
+        sa-outbox doctor shop.app:outbox
+        sa-outbox doctor --json --ignore idle-in-transaction
+    """
+    for code in ignored:
+        if code not in CODES:
+            raise click.UsageError(f"there is no finding {code!r}; there are: {', '.join(CODES)}")
+    with told_in_one_line():
+        outbox = None if app is None else _load(app)
+        names = Names(schema=schema_name, prefix=prefix) if outbox is None else _names(outbox)
+        database = parse_database_url(url)
+        listening = (
+            parse_given_url(listen_url, "listen_url", "SA_OUTBOX_LISTEN_URL")
+            if listen_url
+            else database
+        )
+    declared = None if outbox is None else [each.name for each in outbox.listeners]
+    notifies = outbox is None or outbox.settings.notifies
+    with told_in_one_line(database):
+        work = partial(examine, names=names, declared=declared)
+        found = schema.transact(database, work)
+        if notifies and not no_listen:
+            found += _try_to_listen(listening, database, names.notify_channel)
+    found = [each for each in found if each.code not in ignored]
+    _tell(found, names, database, as_json=as_json)
+    if any(each.severity != "info" for each in found):
+        raise click.exceptions.Exit(1)
+
+
+def _tell(found: list[Finding], names: Names, database: URL, *, as_json: bool) -> None:
+    if as_json:
+        findings = [each.as_json() for each in found]
+        document = {"database": shown(database), "outbox": called(names), "findings": findings}
+        click.echo(json.dumps(document, indent=2, default=str))
+        return
+    for each in found:
+        click.echo(f"{each.severity}: {each.code}\n    {each.what}")
+        seen = ", ".join(f"{name}={value}" for name, value in each.evidence.items())
+        if seen:
+            click.echo(f"    seen: {seen}")
+        for line in each.mend.splitlines():
+            click.echo(f"    mend: {line}")
+        click.echo()
+    count = sum(each.severity != "info" for each in found)
+    result = f"{count} to mend" if count else "nothing to mend"
+    click.echo(f"{called(names)} in {shown(database)}: {result}")
+
+
+def _load(app: str) -> Outbox:
+    from sa_outbox.loading import load_outbox  # noqa: PLC0415 - the program's modules, and the ORM
+
+    return load_outbox(app)
+
+
+def _names(outbox: Outbox) -> Names:
+    return outbox.settings.names
+
+
+def _try_to_listen(listening: URL, database: URL, channel: str) -> list[Finding]:
+    import asyncpg  # noqa: PLC0415 - with what follows, not needed to say --help
+    from anyio import run  # noqa: PLC0415
+
+    from sa_outbox.doctor.listening import find  # noqa: PLC0415
+
+    def way(address: URL) -> Any:
+        dsn = address.set(drivername="postgresql").render_as_string(hide_password=False)
+        return partial(asyncpg.connect, dsn, statement_cache_size=0, timeout=10)
+
+    return run(find, way(listening), way(database), channel)

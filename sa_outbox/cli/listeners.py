@@ -1,0 +1,209 @@
+"""``listeners``: list, pause, resume, rewind, skip, retire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .display import moment, span, table
+from .operating import (
+    confirm,
+    moment_option,
+    operator_of,
+    operator_options,
+    place_of,
+    place_options,
+    yes_option,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sa_outbox.operations.listeners import Moved
+
+
+@click.group()
+def listeners() -> None:
+    """See and move listeners.
+
+    Correct while consumers run: whoever works for a listener that is moved loses its lease, what it
+    has in hand is not recorded, and it begins again at the new place.
+    """
+
+
+@listeners.command("list")
+@place_options
+def list_(**options: Any) -> None:
+    """Every partition of every listener: its cursor, its owner, its retries."""
+    from sa_outbox.operations.overview import overview  # noqa: PLC0415 - not for its help
+
+    found = place_of(options).ask(overview)
+    headers = (
+        "LISTENER", "PART", "CURSOR", "LAG", "AGE", "OWNER", "LEASE", "RETRIES", "AT", "AGAIN",
+        "PAUSED",
+    )  # fmt: skip
+    rows = [
+        [
+            each.name,
+            cursor.partition,
+            cursor.position,
+            cursor.lag_events,
+            span(cursor.lag_seconds),
+            cursor.owner or ("expired" if cursor.lease_expired else "-"),
+            span(cursor.lease_seconds),
+            cursor.retry_count,
+            cursor.retry_position or "-",
+            moment(cursor.retry_after),
+            moment(each.paused_at),
+        ]
+        for each in found.listeners
+        for cursor in each.cursors
+    ]
+    click.echo(table(headers, rows) if rows else "no listener is registered")
+
+
+@listeners.command()
+@click.argument("name")
+@place_options
+@operator_options
+def pause(*, name: str, **options: Any) -> None:
+    """Have nobody work for NAME until it is resumed. What is in hand is finished."""
+    from sa_outbox.operations.listeners import pause_listener  # noqa: PLC0415 - as above
+
+    place, operator = place_of(options), operator_of(options)
+    changed = place.ask(lambda c, tables: pause_listener(c, tables, name, operator))
+    click.echo(f"listener {name}: {'paused' if changed else 'was paused already'}")
+
+
+@listeners.command()
+@click.argument("name")
+@place_options
+@operator_options
+def resume(*, name: str, **options: Any) -> None:
+    """Let NAME go on."""
+    from sa_outbox.operations.listeners import resume_listener  # noqa: PLC0415 - as above
+
+    place, operator = place_of(options), operator_of(options)
+    changed = place.ask(lambda c, tables: resume_listener(c, tables, name, operator))
+    click.echo(f"listener {name}: {'resumed' if changed else 'was not paused'}")
+
+
+@listeners.command()
+@click.argument("name")
+@click.option("--to-id", type=click.IntRange(min=1), help="The first event that comes again.")
+@moment_option("--to-time", "Events written then or later")
+@click.option("--to-beginning", is_flag=True, help="All that is retained.")
+@place_options
+@operator_options
+@yes_option
+def rewind(
+    *,
+    name: str,
+    to_id: int | None,
+    to_time: datetime | None,
+    to_beginning: bool,
+    yes: bool,
+    **options: Any,
+) -> None:
+    """Have NAME handle events again, in order, from a place on.
+
+    Deliveries that wait and dead letters from there on come with the log.
+    """
+    from sa_outbox.operations.listeners import rewind_listener  # noqa: PLC0415 - as above
+
+    to: Any = _one_of("beginning" if to_beginning else None, to_id, to_time)
+    place, operator = place_of(options), operator_of(options)
+    what = f"listener {name!r} handles every event again from {_shown(to)} on."
+    confirm(place, what, name, yes=yes)
+    moved = place.ask(lambda c, tables: rewind_listener(c, tables, name, operator, to=to))
+    _tell(moved)
+    if moved.deliveries or moved.dead_letters:
+        click.echo(
+            f"with the log come again: {moved.deliveries} deliveries that waited, "
+            f"{moved.dead_letters} dead letters"
+        )
+
+
+@listeners.command()
+@click.argument("name")
+@click.option("--to-id", type=click.IntRange(min=1), help="The last event that is passed by.")
+@moment_option("--to-time", "Events written before")
+@click.option("--to-now", is_flag=True, help="All that there is.")
+@click.option("--event", type=click.IntRange(min=1), help="One event, by its id in the log.")
+@click.option("--stuck", is_flag=True, help="The one event that it is stuck at.")
+@place_options
+@operator_options
+@yes_option
+def skip(
+    *,
+    name: str,
+    to_id: int | None,
+    to_time: datetime | None,
+    to_now: bool,
+    event: int | None,
+    stuck: bool,
+    yes: bool,
+    **options: Any,
+) -> None:
+    """Have NAME pass by events that it has not taken: they are never handled.
+
+    Deliveries that wait, and dead letters, stay. An event whose transaction is open is handled when
+    it commits.
+    """
+    from sa_outbox.operations.listeners import skip_event, skip_listener  # noqa: PLC0415 - as above
+
+    to: Any = _one_of("now" if to_now else None, to_id, to_time, event, "stuck" if stuck else None)
+    place, operator = place_of(options), operator_of(options)
+    if stuck or event is not None:
+        which = "the event it is stuck at" if stuck else f"event {event}"
+        confirm(place, f"listener {name!r} never handles {which}.", name, yes=yes)
+        position = place.ask(
+            lambda c, tables: skip_event(c, tables, name, operator, position=event)
+        )
+        click.echo(f"listener {name}: event {position} is skipped")
+        return
+    what = f"listener {name!r} never handles what it has not taken up to {_shown(to)}."
+    confirm(place, what, name, yes=yes)
+    moved = place.ask(lambda c, tables: skip_listener(c, tables, name, operator, to=to))
+    _tell(moved)
+    if moved.held_back:
+        click.echo(f"{moved.held_back} ids of open transactions are handled if they commit")
+
+
+@listeners.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also while a consumer works for it.")
+@place_options
+@operator_options
+@yes_option
+def retire(*, name: str, force: bool, yes: bool, **options: Any) -> None:
+    """Forget NAME, a listener that is gone for ever. Its dead letters stay."""
+    from sa_outbox.operations.listeners import retire_listener  # noqa: PLC0415 - as above
+
+    place, operator = place_of(options), operator_of(options)
+    confirm(place, f"listener {name!r} loses its cursors and what waits for it.", name, yes=yes)
+    gone = place.ask(lambda c, tables: retire_listener(c, tables, name, operator, force=force))
+    click.echo(
+        f"listener {name}: retired, with {gone.partitions} cursors, {gone.deliveries} deliveries "
+        f"and {gone.ranges} ranges"
+    )
+
+
+def _one_of(*given: object) -> object:
+    found = [each for each in given if each is not None]
+    if len(found) != 1:
+        raise click.UsageError("say where to, in one way: see --help")
+    return found[0]
+
+
+def _shown(to: object) -> str:
+    if isinstance(to, str):
+        return f"the {to}" if to == "beginning" else to
+    return f"id {to}" if isinstance(to, int) else str(to)
+
+
+def _tell(moved: Moved) -> None:
+    for each in moved.cursors:
+        part = f" ({each.partition})" if len(moved.cursors) > 1 else ""
+        click.echo(f"listener {moved.name}{part}: cursor {each.before} -> {each.position}")

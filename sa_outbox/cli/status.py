@@ -1,0 +1,165 @@
+"""``status`` and ``top``: how everything stands."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .display import as_json, moment, span, table
+from .operating import place_of, place_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sa_outbox.operations.overview import ListenerOverview, Overview
+
+    from .operating import Place
+
+_HEADERS = (
+    "LISTENER", "STATE", "LAG", "AGE", "PARKED", "BEHIND", "SCHEDULED", "DEAD", "OWNER",
+)  # fmt: skip
+
+
+@click.command()
+@place_options
+@click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
+@click.option("--check", is_flag=True, help="Exit with 1 if something needs a person.")
+@click.option(
+    "--max-lag",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --check: age of the oldest event not handled that is still fine.",
+)
+@click.option(
+    "--max-dead",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --check: open dead letters that are still fine.",
+)
+def status(*, as_json_: bool, check: bool, max_lag: float, max_dead: int, **options: Any) -> None:
+    """Show every listener: how far it has come, what waits, who works for it.
+
+    LAG counts events above the cursor, of any type: those that do not concern the listener are
+    among them until its cursor has passed them. AGE is that of the oldest of them.
+
+    \b
+    Exit codes: 0, and with --check 1 when a listener is late, stands still, or has dead letters.
+    """
+    place = place_of(options)
+    found = _overview(place)
+    wrong = list(complaints(found, max_lag=max_lag, max_dead=max_dead)) if check else []
+    if as_json_:
+        click.echo(as_json(found))
+    else:
+        click.echo(rendered(found, place))
+    for each in wrong:
+        click.echo(each, err=True)
+    if wrong:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@place_options
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2, max=3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often it is looked.",
+)
+def top(*, interval: float, **options: Any) -> None:
+    """Show the same, again and again. q or Ctrl-C quits. Without a terminal, once."""
+    place = place_of(options)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        click.echo(rendered(_overview(place), place))
+        return
+    from .terminal import Keys  # noqa: PLC0415 - only where there is one
+
+    with Keys() as keys:
+        while True:
+            shown = rendered(_overview(place), place)
+            click.clear()
+            click.echo(f"{shown}\n\nq quits")
+            if keys.pressed(interval) in ("q", "Q", "\x03", "\x04"):
+                return
+
+
+def _overview(place: Place) -> Overview:
+    from sa_outbox.operations.overview import overview  # noqa: PLC0415 - not for its help
+
+    return place.ask(overview)
+
+
+def complaints(found: Overview, *, max_lag: float, max_dead: int) -> Iterator[str]:
+    """What a person should look at, a line each."""
+    for each in found.listeners:
+        if each.lag_seconds is not None and each.lag_seconds > max_lag:
+            paused = ", and is paused" if each.paused_at else ""
+            yield f"listener {each.name} is {span(each.lag_seconds)} late{paused}"
+        for cursor in each.cursors:
+            if cursor.lease_expired:
+                yield f"listener {each.name}: the process that worked for it is gone"
+                break
+    if found.dead_letters > max_dead:
+        yield f"{found.dead_letters} open dead letters: sa-outbox dead-letters list"
+
+
+def rendered(found: Overview, place: Place) -> str:
+    log = found.log
+    span_of_ids = "empty" if log.last_id is None else f"ids {log.first_id} to {log.last_id}"
+    lines = [
+        f"{place.shown} at {moment(found.at)}",
+        f"log: {span_of_ids}; consumers alive: {len(found.consumers)}",
+        "",
+        table(_HEADERS, [_row(each) for each in found.listeners])
+        if found.listeners
+        else "no listener is registered: no consumer has run yet",
+    ]
+    errors = [
+        [each.name, moment(last[0]), last[1], last[2]]
+        for each in found.listeners
+        if (last := each.last_error) is not None
+    ]
+    if errors:
+        lines += ["", table(("LAST ERROR OF", "AT", "CODE", "MESSAGE"), errors)]
+    if found.holders:
+        holders = [
+            [each.pid or "prepared", each.application_name, each.state, span(each.seconds)]
+            for each in found.holders
+        ]
+        lines += ["", table(("OPEN WRITER", "APPLICATION", "STATE", "OPEN FOR"), holders)]
+    return "\n".join(lines)
+
+
+def _row(each: ListenerOverview) -> list[object]:
+    more = "" if each.deliveries.complete else "+"
+    counts = each.deliveries
+    return [
+        each.name if len(each.cursors) <= 1 else f"{each.name} ({len(each.cursors)})",
+        _state(each),
+        each.lag_events + each.ranges.events,
+        span(each.lag_seconds),
+        f"{counts.parked}{more}" if more else counts.parked,
+        f"{counts.behind}{more}" if more else counts.behind,
+        f"{counts.scheduled}{more}" if more else counts.scheduled,
+        each.dead_letters if each.dead_letters < 1000 else "1000+",
+        ", ".join(each.owners) or (f"{each.ranges.ranges} ranges" if each.ranges.ranges else "-"),
+    ]
+
+
+def _state(each: ListenerOverview) -> str:
+    if not each.cursors:
+        return "gone"
+    if each.paused_at is not None:
+        return "paused"
+    if any(cursor.lease_expired for cursor in each.cursors):
+        return "left alone"
+    if each.retry_count:
+        return f"retry {each.retry_count}"
+    return "caught up" if not each.lag_events and not each.ranges.events else "behind"

@@ -1,0 +1,1 @@
+"""What answers each address: read what is asked, run an operation, show it or lead on."""

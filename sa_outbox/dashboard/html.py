@@ -1,0 +1,139 @@
+"""HTML as values: text is escaped because it is text, and only an element is markup.
+
+``div("<b>", class_="note")`` is ``<div class="note">&lt;b&gt;</div>``. Nothing takes a string for
+markup, and no attribute can hold a script: addresses lead into this application, and names that
+begin with ``on`` are refused, as is ``style``, which the pages' policy would not let run either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import Final, TypeAlias, Union
+
+Child: TypeAlias = Union[str, int, "Markup", Iterable["Child"], None]
+Attribute: TypeAlias = str | int | bool | None
+
+_VOID: Final = {"input", "meta", "link"}
+_ADDRESSES: Final = {"href", "src", "action", "formaction"}
+
+
+class Markup:
+    """Made by elements alone. Knows no way to turn text into itself."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, tag: str, children: Iterable[Child], attributes: dict[str, Attribute]):
+        opening = f"<{tag}{''.join(_attributes(attributes))}>"
+        inside = "" if tag in _VOID else f"{''.join(_texts(children))}</{tag}>"
+        self._text = opening + inside
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class Tag:
+    """A kind of element. Called with what it holds, and its attributes: ``class_``, ``for_`` and
+    ``aria_label`` are ``class``, ``for`` and ``aria-label``. None and False leave one out."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *children: Child, **attributes: Attribute) -> Markup:
+        return Markup(self._name, children, attributes)
+
+
+def document(root: Markup) -> str:
+    return f"<!doctype html>\n{root}\n"
+
+
+def joined(children: Iterable[Child]) -> str:
+    """What stands beside each other, without an element around it."""
+    return "".join(_texts(children))
+
+
+def _texts(children: Iterable[Child]) -> Iterable[str]:
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, Markup):
+            yield str(child)
+        elif isinstance(child, (str, int)):
+            yield escape(str(child))
+        else:
+            yield from _texts(child)
+
+
+def _attributes(attributes: dict[str, Attribute]) -> Iterable[str]:
+    for given, value in attributes.items():
+        name = given.rstrip("_").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if name.startswith("on") or name == "style":
+            raise ValueError(f"an element has no {name}: the policy of the pages forbids it")
+        if name in _ADDRESSES and not _leads_inside(str(value)):
+            raise ValueError(f"{name} leads out of the dashboard")
+        yield f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+
+
+def _leads_inside(address: str) -> bool:
+    """Not ``javascript:``, not ``//elsewhere``, not what a browser reads as one of them."""
+    if address.startswith(("?", "#")):
+        return True
+    return address.startswith("/") and not address.startswith(("//", "/\\"))
+
+
+a = Tag("a")
+bdi = Tag("bdi")
+body = Tag("body")
+button = Tag("button")
+caption = Tag("caption")
+code = Tag("code")
+dd = Tag("dd")
+del_ = Tag("del")
+details = Tag("details")
+div = Tag("div")
+dl = Tag("dl")
+dt = Tag("dt")
+fieldset = Tag("fieldset")
+footer = Tag("footer")
+form = Tag("form")
+h1 = Tag("h1")
+h2 = Tag("h2")
+h3 = Tag("h3")
+head = Tag("head")
+header = Tag("header")
+html = Tag("html")
+input_ = Tag("input")
+ins = Tag("ins")
+label = Tag("label")
+legend = Tag("legend")
+li = Tag("li")
+link = Tag("link")
+main = Tag("main")
+meta = Tag("meta")
+nav = Tag("nav")
+ol = Tag("ol")
+option = Tag("option")
+p = Tag("p")
+pre = Tag("pre")
+script = Tag("script")
+section = Tag("section")
+select = Tag("select")
+span = Tag("span")
+strong = Tag("strong")
+summary = Tag("summary")
+svg = Tag("svg")
+svg_line = Tag("line")
+svg_path = Tag("path")
+svg_text = Tag("text")
+table = Tag("table")
+tbody = Tag("tbody")
+td = Tag("td")
+textarea = Tag("textarea")
+th = Tag("th")
+thead = Tag("thead")
+time = Tag("time")
+title = Tag("title")
+tr = Tag("tr")
+ul = Tag("ul")

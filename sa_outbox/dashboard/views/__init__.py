@@ -1,0 +1,1 @@
+"""The pages: functions from what was read to HTML. They ask nothing and change nothing."""

@@ -1,0 +1,37 @@
+"""Is anybody at work?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .case import Case
+
+START = "sa-outbox consume MODULE:ATTRIBUTE"
+
+
+def find(case: Case) -> Iterator[Finding]:
+    listeners = [each for each in case.overview.listeners if each.cursors]
+    ours = [each for each in listeners if case.declared is None or each.name in case.declared]
+    waiting = [each for each in ours if each.paused_at is None and each.lag_events]
+    if waiting and not case.overview.consumers:
+        yield Finding(
+            code="no-consumer",
+            what="Events wait, and no consumer runs.",
+            mend=START,
+            evidence={each.name: each.lag_events for each in waiting},
+        )
+    for each in ours:
+        expired = sum(cursor.lease_expired for cursor in each.cursors)
+        if (expired or each.ranges.free) and each.name not in case.attended:
+            yield Finding(
+                code="lease-expired",
+                what=f"Whoever worked for listener {each.name!r} is gone without giving it back, "
+                "and nobody is there to take over. Nothing is lost: the next consumer does.",
+                mend=START,
+                evidence={"listener": each.name, "leases": expired, "ranges": each.ranges.free},
+            )

@@ -1,0 +1,77 @@
+"""Listeners that nobody works for, that are paused, that have dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .case import in_words
+from .finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sa_outbox.operations.overview import ListenerOverview
+
+    from .case import Case
+
+
+def find(case: Case) -> Iterator[Finding]:
+    for each in case.overview.listeners:
+        if each.cursors:
+            yield from _nobodys(case, each)
+            yield from _paused(case, each)
+        if each.dead_letters:
+            yield Finding(
+                code="dead-letters",
+                what=f"Listener {each.name!r} has deliveries that were given up: somebody has to "
+                "look at them, and replay or discard them.",
+                mend=case.command("dead-letters", "list", "--listener", each.name),
+                evidence={"listener": each.name, "dead_letters": each.dead_letters},
+            )
+
+
+def _nobodys(case: Case, each: ListenerOverview) -> Iterator[Finding]:
+    if each.name in case.attended:
+        return
+    evidence = _evidence(each)
+    if case.declared is not None and each.name not in case.declared:
+        yield Finding(
+            code="listener-orphaned",
+            what=f"Listener {each.name!r} is in the database, the program does not declare it, and "
+            "no consumer works for it. No event above its cursor is ever removed.",
+            mend=case.command("listeners", "retire", each.name),
+            evidence=evidence,
+        )
+    elif case.overview.consumers and (case.declared is None or each.lag_events):
+        yield Finding(
+            code="listener-unattended",
+            what=f"Consumers run, and none works for listener {each.name!r}: its events wait, and "
+            "none above its cursor is ever removed.",
+            mend="Start a consumer that declares it; if it was renamed or removed: "
+            + case.command("listeners", "retire", each.name),
+            evidence=evidence,
+        )
+
+
+def _paused(case: Case, each: ListenerOverview) -> Iterator[Finding]:
+    if each.paused_at is None:
+        return
+    seconds = (case.overview.at - each.paused_at).total_seconds()
+    if seconds >= case.thresholds.paused:
+        yield Finding(
+            code="listener-paused",
+            what=f"Listener {each.name!r} has been paused for {in_words(seconds)}. Its events "
+            "wait, and none above its cursor is removed.",
+            mend=case.command("listeners", "resume", each.name),
+            evidence={**_evidence(each), "paused_at": each.paused_at.isoformat()},
+        )
+
+
+def _evidence(each: ListenerOverview) -> dict[str, object]:
+    age = each.lag_seconds
+    return {
+        "listener": each.name,
+        "position": min(cursor.position for cursor in each.cursors),
+        "events_waiting": each.lag_events,
+        "oldest": None if age is None else in_words(age),
+    }

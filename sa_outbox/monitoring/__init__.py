@@ -1,0 +1,20 @@
+"""Watching a consumer from outside: everything is made from its observations.
+
+=====================  ============================================================================
+``families.py``        every metric: its name, its kind, its labels, what it counts
+``metrics.py``         an observer that counts; plain numbers, no library
+``prometheus.py``      those numbers for a registry of ``prometheus_client`` (imported on use)
+``health.py``          an observer that knows: is it alive, is it ready
+``server.py``          ``/healthz``, ``/readyz`` and ``/metrics``, from a thread of its own
+``traces.py``          OpenTelemetry: spans of adding and handling (imported on use)
+``files/``             a dashboard for Grafana, and alert rules for Prometheus
+=====================  ============================================================================
+
+A consumer needs none of it, and nothing here is loaded by ``import sa_outbox``.
+"""
+
+from .health import Health
+from .metrics import Metrics
+from .server import Monitor
+
+__all__ = ["Health", "Metrics", "Monitor"]

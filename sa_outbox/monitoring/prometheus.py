@@ -1,0 +1,79 @@
+"""The numbers of a ``Metrics`` for ``prometheus_client``, the extra ``sa_outbox[prometheus]``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.errors import ConfigError
+
+from .families import BUCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+    from .metrics import Metrics
+
+
+def register(metrics: Metrics, registry: CollectorRegistry | None = None) -> CollectorRegistry:
+    """Have *registry* show these numbers; a registry of their own without one.
+
+    ``prometheus_client.REGISTRY`` shows them beside those of the program. Raises
+    :class:`ConfigError` when ``prometheus_client`` is not installed.
+    """
+    library = _library("prometheus_client")
+    own: CollectorRegistry = registry or library.CollectorRegistry(auto_describe=False)
+    own.register(_Collector(metrics))
+    return own
+
+
+def rendered(registry: CollectorRegistry) -> tuple[str, bytes]:
+    """The content type, and everything that *registry* shows, as Prometheus reads it."""
+    library = _library("prometheus_client")
+    return str(library.CONTENT_TYPE_LATEST), bytes(library.generate_latest(registry))
+
+
+class _Collector:
+    """Asked for everything at each scrape. Reads copies: no lock that a consumer would wait for."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._core = _library("prometheus_client.core")
+
+    def collect(self) -> Iterator[Metric]:
+        kinds = {
+            "counter": self._core.CounterMetricFamily,
+            "gauge": self._core.GaugeMetricFamily,
+        }
+        for family, numbers in self._metrics.numbers():
+            shown = kinds[family.kind](family.name, family.text, labels=family.labels)
+            for labels, value in numbers.items():
+                shown.add_metric(labels, value)
+            yield shown
+        for family, durations in self._metrics.durations():
+            shown = self._core.HistogramMetricFamily(family.name, family.text, labels=family.labels)
+            for labels, (counts, total) in durations.items():
+                shown.add_metric(labels, buckets=_summed_up(counts), sum_value=total)
+            yield shown
+
+
+def _summed_up(counts: list[int]) -> list[tuple[str, float]]:
+    """Each bound with how many are at or below it, as the format has it."""
+    bounds = [*(str(each) for each in BUCKETS), "+Inf"]
+    below, summed = 0, []
+    for bound, count in zip(bounds, counts, strict=True):
+        below += count
+        summed.append((bound, float(below)))
+    return summed
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            "metrics need prometheus_client: pip install 'sa_outbox[prometheus]'"
+        ) from error

@@ -1,0 +1,151 @@
+"""OpenTelemetry: a span for each event that is added, and for each attempt to handle it.
+
+The extra ``sa_outbox[otel]``, which is the API only; without an SDK that the program configures, no
+span is recorded. The first attempt goes on in the trace of whoever added the event. A later one may
+come hours after it: it begins a trace of its own, with a link; so does a batch, with a link to each
+of its events. No attribute holds a payload, a key, a tenant or an error's text.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox import tracing
+from sa_outbox._version import __version__
+from sa_outbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, TracerProvider
+
+    from sa_outbox.event import Event
+
+MOST_LINKS = 100
+"""Of a batch: an SDK keeps 128 by default."""
+_CARRIED = ("traceparent", "tracestate")
+_SYSTEM = {"messaging.system": "sa_outbox"}
+
+
+def instrument(tracer_provider: TracerProvider | None = None) -> None:
+    """Make spans in this process from now on, with the program's own provider or this one.
+
+    Call it before a consumer starts. Raises :class:`ConfigError` when OpenTelemetry's API is not
+    installed.
+    """
+    tracing.present = _Traces(tracer_provider)
+
+
+def uninstrument() -> None:
+    """Make none any more. A consumer that runs makes them until it stops."""
+    tracing.present = None
+
+
+class _Traces:
+    def __init__(self, tracer_provider: TracerProvider | None) -> None:
+        try:
+            self._api: Any = import_module("opentelemetry.trace")
+            context: Any = import_module("opentelemetry.context")
+            carrying: Any = import_module("opentelemetry.trace.propagation.tracecontext")
+        except ImportError as error:
+            raise ConfigError("traces need OpenTelemetry: pip install 'sa_outbox[otel]'") from error
+        self._tracer = self._api.get_tracer("sa_outbox", __version__, tracer_provider)
+        # Of this format whatever the program's own is: both sides are ours.
+        self._propagator = carrying.TraceContextTextMapPropagator()
+        self._root: Context = context.Context()
+        self._is_given = tracer_provider is not None
+
+    def _is_configured(self) -> bool:
+        """Whether there is an SDK. Asked each time, for programs that set theirs up late."""
+        provider = self._api.get_tracer_provider()
+        return self._is_given or not isinstance(provider, self._api.ProxyTracerProvider)
+
+    def added(self, event: Event[Any], headers: dict[str, str | int]) -> None:
+        """A span of its own for each event, so that each has its own handlers below it."""
+        if not self._is_configured():
+            return
+        with self._tracer.start_as_current_span(
+            f"outbox.add {event.event_type}",
+            kind=self._api.SpanKind.PRODUCER,
+            attributes={
+                **_SYSTEM,
+                "messaging.operation.name": "outbox.add",
+                "messaging.operation.type": "create",
+                "messaging.destination.name": event.event_type,
+                "messaging.message.id": str(event.event_id),
+            },
+        ):
+            carried: dict[str, str] = {}
+            self._propagator.inject(carried)
+        if "traceparent" not in headers:  # else the caller knows better
+            headers.update(carried)
+
+    @contextmanager
+    def handling(
+        self, listener: str, events: Sequence[Event[Any]], *, attempt: int, batch: bool
+    ) -> Iterator[_Attempt]:
+        if not self._is_configured():
+            yield _Attempt(self._api.INVALID_SPAN, self._api)
+            return
+        types = {each.event_type for each in events}
+        name = types.pop() if len(types) == 1 else "(several types)"
+        attributes: dict[str, str | int] = {
+            **_SYSTEM,
+            "messaging.operation.name": "outbox.handle",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": name,
+            "messaging.consumer.group.name": listener,
+            "sa_outbox.attempt": attempt,
+        }
+        if batch:
+            attributes["messaging.batch.message_count"] = len(events)
+        else:
+            attributes["messaging.message.id"] = str(events[0].event_id)
+        first = not batch and attempt == 1
+        parent = self._extracted(events[0]) if first else self._root
+        with self._tracer.start_as_current_span(
+            f"outbox.handle {name}",
+            context=parent,
+            kind=self._api.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=[] if first else self._links(events),
+            record_exception=False,  # with its text, which may quote data
+            set_status_on_exception=False,
+        ) as span:
+            ended = _Attempt(span, self._api)
+            try:
+                yield ended
+            except BaseException as error:
+                ended.failed(error)
+                raise
+
+    def _extracted(self, event: Event[Any]) -> Context:
+        # Others than our producers write to the log too; what is not valid is ignored.
+        found = {
+            name: value for name in _CARRIED if isinstance(value := event.headers.get(name), str)
+        }
+        context: Context = self._propagator.extract(found, context=self._root)
+        return context
+
+    def _links(self, events: Sequence[Event[Any]]) -> list[Link]:
+        spans = [
+            self._api.get_current_span(self._extracted(each)).get_span_context()
+            for each in events[:MOST_LINKS]
+        ]
+        return [self._api.Link(each) for each in spans if each.is_valid]
+
+
+class _Attempt:
+    def __init__(self, span: Span, api: Any) -> None:
+        self._span = span
+        self._api = api
+
+    def failed(self, error: BaseException) -> None:
+        """Its class, and no more."""
+        cls = type(error)
+        module = "" if cls.__module__ == "builtins" else f"{cls.__module__}."
+        self._span.set_attribute("error.type", f"{module}{cls.__qualname__}")
+        self._span.set_status(self._api.Status(self._api.StatusCode.ERROR))

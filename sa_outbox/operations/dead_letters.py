@@ -1,0 +1,171 @@
+"""Seeing dead letters: the deliveries that were given up, each with its copy of the event."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from sa_outbox.errors import DeadLetterNotFound
+from sa_outbox.sql import searching
+
+from .asking import Asking
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Connection
+
+    from sa_outbox.tables import Tables
+
+MOST_LISTED = 1000
+"""Of one page, whatever is asked for."""
+Resolution: TypeAlias = Literal["open", "replayed", "discarded", "fixed", "any"]
+_LAST: Final = 2**63 - 1
+_CONDITIONS: Final = (
+    "listener", "key", "tenant", "reason", "code", "event_id", "since", "until",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetterFilter:
+    """Which dead letters: all conditions hold, None and the empty tuple ask for nothing."""
+
+    listener: str | None = None
+    types: tuple[str, ...] = ()
+    """Event types, ``*`` for any run of characters; one of them."""
+    key: str | None = None
+    tenant: str | None = None
+    reason: str | None = None
+    """``attempts``, ``rejected``, ``final`` or ``crashes``."""
+    code: str | None = None
+    """Of the last error."""
+    event_id: UUID | None = None
+    since: datetime | None = None
+    """Given up then or later."""
+    until: datetime | None = None
+    """Given up before."""
+    resolution: Resolution = "open"
+    """``open``: nobody has resolved them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetter:
+    """A delivery that was given up, without the event's payload."""
+
+    id: int
+    listener: str
+    partition: int
+    position: int
+    event_id: UUID
+    event_type: str
+    key: str | None
+    tenant: str | None
+    event_created_at: datetime
+    run_at: datetime | None
+    priority: int
+    reason: str
+    attempts: int
+    crashes: int
+    error_code: str | None
+    """Of the last attempt."""
+    error_message: str | None
+    failed_at: datetime
+    resolution: str | None
+    """None: nobody has resolved it. Else ``replayed``, ``discarded`` or ``fixed``."""
+    resolved_at: datetime | None
+    resolved_by: str | None
+    resolved_why: str | None
+    edits: int
+    """How many times its copy of the event was edited."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetterDetail:
+    """A dead letter with its copy of the event, and every error."""
+
+    letter: DeadLetter
+    payload: str
+    """JSON, as it would be replayed."""
+    headers: str
+    errors: tuple[Mapping[str, Any], ...]
+    """Of the attempts, the oldest first: attempt, at, error (its class), code, message, causes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetterPage:
+    """Dead letters, the newest first."""
+
+    letters: tuple[DeadLetter, ...]
+    next_before: int | None
+    """Ask with ``before=`` this for the next page; None: that was all."""
+
+
+def list_dead_letters(
+    connection: Connection,
+    tables: Tables,
+    wanted: DeadLetterFilter | None = None,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+) -> DeadLetterPage:
+    """A page of dead letters, the newest first; *limit* is at most 1000."""
+    given, values = conditions(wanted or DeadLetterFilter())
+    limit = max(1, min(limit, MOST_LISTED))
+    rows = Asking(connection, tables).rows(
+        searching.dead_letters(tables, given),
+        beyond=_LAST if before is None else before,
+        limit=limit + 1,
+        **values,
+    )
+    more = len(rows) > limit
+    letters = tuple(DeadLetter(**row) for row in rows[:limit])
+    return DeadLetterPage(letters=letters, next_before=letters[-1].id if more else None)
+
+
+def count_dead_letters(
+    connection: Connection,
+    tables: Tables,
+    wanted: DeadLetterFilter | None = None,
+    *,
+    most: int = 1_000_000,
+) -> int:
+    """How many there are; *most* means that many, or more."""
+    given, values = conditions(wanted or DeadLetterFilter())
+    rows = Asking(connection, tables).rows(
+        searching.count_dead_letters(tables, given), most=most, **values
+    )
+    count: int = rows[0]["count"]
+    return count
+
+
+def show_dead_letter(connection: Connection, tables: Tables, id: int) -> DeadLetterDetail:  # noqa: A002 - its name
+    """One dead letter with its copy of the event. Raises :class:`DeadLetterNotFound`."""
+    rows = Asking(connection, tables).rows(searching.dead_letter(tables), id=id)
+    if not rows:
+        raise DeadLetterNotFound(f"there is no dead letter {id}")
+    row = dict(rows[0])
+    texts = {name: row.pop(name) for name in ("payload", "headers", "errors")}
+    return DeadLetterDetail(
+        letter=DeadLetter(**row),
+        payload=texts["payload"],
+        headers=texts["headers"],
+        errors=tuple(json.loads(texts["errors"])),
+    )
+
+
+def conditions(wanted: DeadLetterFilter) -> tuple[list[str], dict[str, Any]]:
+    """The names of what is asked for, and the values of its parameters."""
+    given = [name for name in _CONDITIONS if getattr(wanted, name) is not None]
+    values: dict[str, Any] = {name: getattr(wanted, name) for name in given}
+    if wanted.types:
+        given.append("types")
+        values |= searching.patterns(wanted.types)
+    if wanted.resolution == "open":
+        given.append("open")
+    elif wanted.resolution != "any":
+        given.append("resolution")
+        values["resolution"] = wanted.resolution
+    return given, values

@@ -1,0 +1,277 @@
+"""How everything stands: the listeners, what waits for them, who works for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.sql import overview as statements
+from sa_outbox.sql.horizon import holders_named
+
+from .asking import Asking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from sa_outbox.tables import Tables
+
+MOST_COUNTED = 1000
+"""What is counted is counted up to here, for each listener; more is told as a lower bound."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Log:
+    """The table of events."""
+
+    first_id: int | None
+    """Of what is retained; None: the log is empty."""
+    last_id: int | None
+    most_events: int
+    """Ids from the first to the last: at most so many events. Those of transactions that were
+    rolled back are among them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """An open transaction that has written events: those wait for it, and whoever reads strictly
+    in order does."""
+
+    transaction: str
+    pid: int | None
+    """None: a prepared transaction."""
+    application_name: str
+    state: str
+    seconds: float
+    """How long it is open. 0 when this role may not see it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AliveConsumer:
+    """A process that has announced itself, and renews that."""
+
+    owner: str
+    listeners: tuple[str, ...]
+    queues: tuple[str, ...]
+    started_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cursor:
+    """One partition of a listener."""
+
+    partition: int
+    position: int
+    """Everything up to here was taken, but for gaps."""
+    lag_events: int
+    """Events above the position, and ids in gaps. Events of other types and partitions are among
+    them until the cursor has passed them. Exact up to 1000; above that, a difference of ids."""
+    lag_seconds: float | None
+    """Since the oldest of those events was written; None: there is none."""
+    owner: str | None
+    """Who holds it; None: nobody, which is normal for a queue."""
+    lease_seconds: float | None
+    """Until the lease ends, if nobody renews it."""
+    lease_expired: bool
+    """Its holder died, or hangs, and nobody took over yet."""
+    retry_count: int
+    """``order="total"``: failed attempts of the event it stands at."""
+    retry_position: int | None
+    retry_after: datetime | None
+    crashes: int
+    last_error_code: str | None
+    last_error: str | None
+    last_error_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deliveries:
+    """Deliveries with a row of their own, of one listener; among the first 1000 by position."""
+
+    scheduled: int = 0
+    parked: int = 0
+    behind: int = 0
+    cancelled: int = 0
+    next_due_at: datetime | None = None
+    complete: bool = True
+    """False: there are more than were counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranges:
+    """What the processes of a queue have taken and not settled."""
+
+    ranges: int = 0
+    free: int = 0
+    """Left by a process that died, or given back; the next one takes them over."""
+    events: int = 0
+    seconds: float | None = None
+    """Since the oldest event in them was written."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListenerOverview:
+    """One listener, as the database knows it."""
+
+    name: str
+    cursors: tuple[Cursor, ...]
+    """Of its partitions, in their order; none of a listener that is gone and left dead letters."""
+    paused_at: datetime | None
+    deliveries: Deliveries
+    ranges: Ranges
+    dead_letters: int
+    """That nobody has resolved; at most 1000 are counted."""
+
+    @property
+    def lag_events(self) -> int:
+        """Of the partition that is last: each counts the events of all."""
+        return max((each.lag_events for each in self.cursors), default=0)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Since the oldest event was written that a cursor has before it or a range holds."""
+        found = [each.lag_seconds for each in self.cursors] + [self.ranges.seconds]
+        return max((each for each in found if each is not None), default=None)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return tuple(sorted({each.owner for each in self.cursors if each.owner is not None}))
+
+    @property
+    def last_error(self) -> tuple[datetime, str, str] | None:
+        """When, its code, its text: the latest of the partitions."""
+        found = [
+            (each.last_error_at, each.last_error_code or "", each.last_error or "")
+            for each in self.cursors
+            if each.last_error_at is not None
+        ]
+        return max(found, default=None)
+
+    @property
+    def retry_count(self) -> int:
+        return max((each.retry_count for each in self.cursors), default=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """Everything, at one moment of the database's clock."""
+
+    at: datetime
+    database: str
+    role: str
+    host: str | None
+    """The server's own address; None for a socket."""
+    port: int | None
+    log: Log
+    listeners: tuple[ListenerOverview, ...]
+    consumers: tuple[AliveConsumer, ...]
+    holders: tuple[Holder, ...]
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(each.dead_letters for each in self.listeners)
+
+
+def overview(connection: Connection, tables: Tables) -> Overview:
+    """Ask how everything stands. Six cheap statements, whatever the length of the log."""
+    asking = Asking(connection, tables)
+    most = {"most": MOST_COUNTED}
+    (log,) = asking.rows(statements.log(tables))
+    cursors = asking.rows(statements.cursors(tables), **most)
+    waiting = {row["name"]: row for row in asking.rows(statements.deliveries(tables), **most)}
+    taken = {row["name"]: row for row in asking.rows(statements.ranges(tables))}
+    dead = asking.rows(statements.dead_letters(tables), **most)
+    return Overview(
+        at=log["at"],
+        database=log["database"],
+        role=log["role"],
+        host=log["host"],
+        port=log["port"],
+        log=_log(log),
+        listeners=tuple(
+            _listeners(
+                cursors,
+                {name: _deliveries(row) for name, row in waiting.items()},
+                {name: _ranges(row) for name, row in taken.items()},
+                {row["name"]: row["count"] for row in dead},
+                log["last_id"] or 0,
+            )
+        ),
+        consumers=tuple(
+            AliveConsumer(
+                owner=row["owner"],
+                listeners=tuple(row["listeners"]),
+                queues=tuple(row["queues"]),
+                started_at=row["started_at"],
+            )
+            for row in asking.rows(statements.consumers(tables))
+        ),
+        holders=tuple(Holder(**row) for row in asking.rows(holders_named(tables))),
+    )
+
+
+def _listeners(
+    rows: Iterable[Mapping[str, Any]],
+    waiting: Mapping[str, Deliveries],
+    taken: Mapping[str, Ranges],
+    dead: dict[str, int],
+    last_id: int,
+) -> Iterable[ListenerOverview]:
+    for name, group in groupby(rows, key=lambda row: str(row["name"])):
+        partitions = list(group)
+        yield ListenerOverview(
+            name=name,
+            cursors=tuple(_cursor(row, last_id) for row in partitions),
+            paused_at=partitions[0]["paused_at"],
+            deliveries=waiting.get(name, Deliveries()),
+            ranges=taken.get(name, Ranges()),
+            dead_letters=dead.pop(name, 0),
+        )
+    for name, count in sorted(dead.items()):
+        yield ListenerOverview(
+            name=name,
+            cursors=(),
+            paused_at=None,
+            deliveries=Deliveries(),
+            ranges=Ranges(),
+            dead_letters=count,
+        )
+
+
+def _cursor(row: Mapping[str, Any], last_id: int) -> Cursor:
+    # The last id may be older than the count: then the difference would be too low, or negative.
+    above = row["above"]
+    if above >= MOST_COUNTED:
+        above = max(above, last_id - row["position"])
+    held = row["owner"] is not None
+    copied = (
+        "partition", "position", "owner", "retry_count", "retry_position", "retry_after",
+        "crashes", "last_error_code", "last_error", "last_error_at",
+    )  # fmt: skip
+    return Cursor(
+        **{name: row[name] for name in copied},
+        lag_events=above + row["in_gaps"],
+        lag_seconds=None if row["age"] is None else max(0.0, row["age"]),
+        lease_seconds=row["lease_seconds"] if held else None,
+        lease_expired=bool(row["expired"]),
+    )
+
+
+def _deliveries(row: Mapping[str, Any]) -> Deliveries:
+    copied = ("scheduled", "parked", "behind", "cancelled", "next_due_at")
+    return Deliveries(
+        **{name: row[name] for name in copied}, complete=row["counted"] < MOST_COUNTED
+    )
+
+
+def _ranges(row: Mapping[str, Any]) -> Ranges:
+    seconds = None if row["age"] is None else max(0.0, row["age"])
+    return Ranges(ranges=row["ranges"], free=row["free"], events=row["ids"], seconds=seconds)
+
+
+def _log(row: Mapping[str, Any]) -> Log:
+    first, last = row["first_id"], row["last_id"]
+    return Log(first_id=first, last_id=last, most_events=0 if last is None else last - first + 1)

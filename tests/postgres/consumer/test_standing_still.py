@@ -1,0 +1,167 @@
+"""A process that sleeps in the middle of a transaction: the server ends it, and others go on.
+
+As after a SIGSTOP: from the place where it sleeps nothing is sent, on that connection, any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+from sqlalchemy import Engine, make_url, text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from sa_outbox import Event, Outbox
+from sa_outbox.consumer import engines, settle, unit
+from tests.support import comes_true
+
+from .conftest import QUICK, Consuming, Database, Producer
+
+pytestmark = pytest.mark.anyio
+
+SHORT: Any = {"lease_duration": timedelta(seconds=2)}
+INSERT = text("INSERT INTO effects VALUES ('billing', :n)")
+ORDERS = pytest.mark.parametrize("order", ["key", "none"])
+
+
+class Sleeper:
+    """Sleeps once, before the last statement of a transaction that settles; says that it does."""
+
+    def __init__(self) -> None:
+        self.sleeps = anyio.Event()
+        self.wakes = anyio.Event()
+
+    async def stand_still(self) -> None:
+        if not self.sleeps.is_set():
+            self.sleeps.set()
+            await self.wakes.wait()
+
+
+async def ended_by_the_server(database: Database, sleeper: Sleeper) -> None:
+    await sleeper.sleeps.wait()
+    assert database.idle_in_transaction(), "it does not sleep in a transaction"
+    await comes_true(lambda: not database.idle_in_transaction(), within=20)
+    sleeper.wakes.set()
+
+
+@ORDERS
+async def test_a_transaction_of_several_statements_is_ended_after_a_lease(
+    order: Any,
+    engine: Engine,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that settles, on the consumer's own connection; then all of it is done again."""
+    outbox, sleeper = Outbox(notify="off"), Sleeper()
+    run_each = settle.Settler._run_each
+    got: list[int] = []
+
+    async def slow(self: settle.Settler, writes: list[Any], run: Callable[..., Any]) -> None:
+        if len(writes) > 1:
+            await run_each(self, writes[:-1], run)
+            await sleeper.stand_still()
+            writes = writes[-1:]
+        await run_each(self, writes, run)
+
+    monkeypatch.setattr(settle.Settler, "_run_each", slow)
+
+    @outbox.listener("billing", on="order.*", order=order, retry=QUICK)
+    async def charge(event: Event[Any]) -> None:
+        got.append(event.payload["n"])
+        if len(got) == 1:
+            raise ValueError("parked, so that there is more than one statement")
+
+    Producer(outbox, engine).add(1)
+    async with consuming(outbox, **SHORT) as running:
+        await ended_by_the_server(database, sleeper)
+        await running.done("billing")
+
+    assert database.deliveries("billing") == []
+
+
+@ORDERS
+@pytest.mark.parametrize("audit", ["off", "all"])
+async def test_so_is_that_of_a_handler_s_session_once_it_settles(
+    order: Any,
+    audit: Any,
+    engine: Engine,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On any engine: on this one nothing is set. With an audit there are several statements."""
+    outbox, sleeper = Outbox(notify="off", audit=audit), Sleeper()
+    settle_async = unit._settle_async
+
+    async def slow(session: Any, writes: list[Any], lease: Any) -> None:
+        commit = session.commit
+        before_last = len(writes) > 1
+
+        async def late_commit() -> None:
+            await sleeper.stand_still()
+            await commit()
+
+        if before_last:
+            for write in writes[:-1]:
+                await session.execute(write.query.clause, write.values)
+            await sleeper.stand_still()
+            writes = writes[-1:]
+        else:
+            session.commit = late_commit
+        await settle_async(session, writes, lease)
+
+    monkeypatch.setattr(unit, "_settle_async", slow)
+
+    @outbox.listener("billing", on="order.*", order=order)
+    async def charge(event: Event[Any], session: AsyncSession) -> None:
+        await session.execute(INSERT, {"n": event.payload["n"]})
+
+    Producer(outbox, engine).add(1)
+    async with consuming(outbox, **SHORT) as running:
+        await ended_by_the_server(database, sleeper)
+        await running.done("billing")
+        await running.consumer.drain()
+
+    assert database.effects("billing") == [1]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected"),
+    [(timedelta(minutes=1), "90000"), (timedelta(seconds=5), "35000"), (None, "86430000")],
+)
+async def test_a_handler_may_send_nothing_for_as_long_as_its_timeout_and_half_a_minute(
+    timeout: timedelta | None, expected: str, engine: Engine
+) -> None:
+    """On engines that the consumer makes. Handlers without a session do not count."""
+    outbox = Outbox(notify="off")
+
+    @outbox.listener("async", on="*", timeout=timeout)
+    async def one(event: Event[Any], session: AsyncSession) -> None: ...
+
+    @outbox.listener("sync", on="*", timeout=timeout)
+    def other(event: Event[Any], session: Session) -> None: ...
+
+    @outbox.listener("plain", on="*", timeout=timedelta(hours=5))
+    async def plain(event: Event[Any]) -> None: ...
+
+    url = make_url(engine.url.render_as_string(hide_password=False)).set(drivername="postgresql")
+    made = engines.engines(
+        url.update_query_dict({"options": "-c work_mem=5MB"}), None, [*outbox.listeners]
+    )
+    asked = text(
+        "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
+    )
+    try:
+        async with made.asynchronous.connect() as connection:
+            assert await connection.scalar(asked) == expected
+        assert made.synchronous is not None
+        with made.synchronous.connect() as sync:
+            assert sync.scalar(asked) == expected
+            assert sync.scalar(text("SHOW work_mem")) == "5MB"
+    finally:
+        await made.dispose()

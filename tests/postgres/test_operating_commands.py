@@ -1,0 +1,167 @@
+"""The commands for operators, as somebody types them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import URL, Engine, text
+
+from sa_outbox.cli import main
+
+ESCAPE = "\x1b[31m"
+
+
+@pytest.fixture
+def run(engine: Engine, migrated_url: URL, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """On a database with two listeners, ten events and three dead letters."""
+    with engine.begin() as connection:
+        for statement in (
+            (
+                "INSERT INTO outbox (event_id, event_type, key, tenant, payload)"
+                " SELECT gen_random_uuid(), 'order.placed', 'k' || n % 2, 'acme',"
+                " jsonb_build_object('n', n, 'card', '4111') FROM generate_series(1, 10) AS n"
+            ),
+            (
+                "INSERT INTO outbox_listeners (name, last_processed_id) VALUES"
+                " ('mail', 10), ('strict', 4)"
+            ),
+            "UPDATE outbox_listeners SET retry_count = 2, retry_position = 5 WHERE name = 'strict'",
+            (
+                "INSERT INTO outbox_dead_letters (listener, position, event_id, event_type, key,"
+                " tenant, payload, event_created_at, reason, attempts, errors)"
+                " SELECT 'mail', id, event_id, event_type, key, tenant, payload, created_at,"
+                " 'attempts', 3, jsonb_build_array(jsonb_build_object('attempt', 1, 'code', 'boom',"
+                " 'message', '\x1b[31mno'))"
+                " FROM outbox WHERE id < 4"
+            ),
+        ):
+            connection.execute(text(statement))
+    url = migrated_url.set(drivername="postgresql")
+    monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url.render_as_string(hide_password=False))
+    monkeypatch.setenv("SA_OUTBOX_OPERATOR", "ann")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*words: str, answer: str | None = None, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, list(words), input=answer)
+        assert result.exit_code == code, result.output
+        assert ESCAPE not in result.output
+        return result
+
+    return invoke
+
+
+def value(engine: Engine, statement: str) -> Any:
+    with engine.connect() as connection:
+        return connection.execute(text(statement)).scalar_one()
+
+
+def test_status_is_a_table_or_json_and_a_check_for_scripts(run: Any) -> None:
+    shown = run("status").stdout
+    assert "mail      caught up    0" in shown
+    assert "strict    retry 2      6" in shown
+
+    found = json.loads(run("status", "--json").stdout)
+    mail, strict = found["listeners"]
+    assert (mail["name"], mail["dead_letters"], mail["lag_events"]) == ("mail", 3, 0)
+    assert strict["cursors"][0]["retry_position"] == 5
+    assert found["dead_letters"] == 3
+
+    wrong = run("status", "--check", "--max-lag", "0", code=1).stderr
+    assert "3 open dead letters" in wrong
+    assert "strict is" in wrong
+    run("status", "--check", "--max-lag", "3600", "--max-dead", "3")
+    assert "mail" in run("top").stdout  # without a terminal, once
+    assert "strict       0       4" in run("listeners", "list").stdout
+
+
+def test_events_are_listed_without_and_shown_with_their_payload(run: Any) -> None:
+    listed = run("events", "list", "--key", "k1", "--limit", "2")
+    assert "4111" not in listed.stdout
+    assert "--before 7" in listed.stderr
+    shown = run("events", "show", "2", "--mask", "card").stdout
+    assert '"n": 2' in shown
+    assert "4111" not in shown
+    assert "mail      dead" in shown
+    assert json.loads(run("events", "show", "2", "--json").stdout)["dead_letters"] == [2]
+    run("events", "show", "99", code=1)
+    run("events", "show", "x", code=2)
+    assert len(json.loads(run("events", "list", "--since", "1h", "--json").stdout)["events"]) == 10
+
+
+def test_dead_letters_are_listed_shown_and_counted(run: Any) -> None:
+    listed = run("dead-letters", "list", "--listener", "mail", "--limit", "2")
+    assert "4111" not in listed.stdout
+    assert "\\x1b[31mno" in listed.stdout
+    assert "--before 2" in listed.stderr
+    assert run("dead-letters", "list", "--count").stdout == "3\n"
+    assert len(json.loads(run("dead-letters", "list", "--json").stdout)["letters"]) == 3
+    assert "4111" in run("dead-letters", "show", "1").stdout
+    assert "4111" not in run("dead-letters", "show", "1", "--mask", "card", "--json").stdout
+    assert "there is no dead letter 99" in run("dead-letters", "show", "99", code=1).stderr
+
+
+def test_many_are_replayed_after_a_look_and_a_yes(run: Any, engine: Engine) -> None:
+    count = "SELECT count(*) FROM outbox_deliveries"
+    replay = ("dead-letters", "replay", "--listener", "mail", "--key", "k1")
+    assert run(*replay, "--dry-run").stdout == "2 dead letters would be replayed\n"
+    asked = run(*replay, answer="n\n", code=1)
+    assert "as role" in asked.stderr
+    assert value(engine, count) == 0
+    run(*replay, answer="y\n")
+    assert value(engine, count) == 2
+    run("dead-letters", "replay", code=2)
+    run("dead-letters", "replay", "1", "--all", code=2)
+    run("dead-letters", "replay", "99", code=1)
+    run("dead-letters", "replay", "1", code=1)  # it was
+    assert "1 dead letters replayed" in run("dead-letters", "replay", "2").stdout
+    assert run("dead-letters", "replay", "--all", "--yes").stdout.startswith("0 ")
+
+
+def test_they_are_discarded_and_edited_with_who_and_why(run: Any, engine: Engine) -> None:
+    run("dead-letters", "edit", "1", "--payload", "{", code=1)
+    run("dead-letters", "edit", "1", "--payload", '"\\u0000"', code=1)
+    run("dead-letters", "edit", "1", "--payload", '{"n": 7}', "--replay")
+    run("dead-letters", "edit", "1", "--payload", "1", code=1)
+    run("dead-letters", "edit", "2", "--headers", '{"a": "b"}')
+    run("dead-letters", "discard", "--all", "--fixed", "--why", "by hand", "--yes")
+
+    audited = "SELECT string_agg(action || ' ' || actor_id, ', ' ORDER BY id) FROM outbox_audit"
+    assert value(engine, audited) == ("edited ann, replayed ann, edited ann, fixed ann, fixed ann")
+    assert value(engine, "SELECT payload FROM outbox_dead_letters WHERE id = 1") == {"n": 7}
+
+
+def test_an_editor_may_change_the_payload(
+    run: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.edit", lambda shown, extension: shown.replace("4111", "4242"))
+    run("dead-letters", "edit", "3")
+    card = "SELECT payload ->> 'card' FROM outbox_dead_letters WHERE id = 3"
+    assert value(engine, card) == "4242"
+    monkeypatch.setattr("click.edit", lambda shown, extension: None)
+    assert "nothing was changed" in run("dead-letters", "edit", "3", code=1).stderr
+
+
+def test_a_listener_is_moved_after_its_name_was_typed(run: Any, engine: Engine) -> None:
+    position = "SELECT last_processed_id FROM outbox_listeners WHERE name = 'mail'"
+    rewind = ("listeners", "rewind", "mail", "--to-id", "4")
+    run(*rewind, answer="mial\n", code=1)
+    run("listeners", "rewind", "mail", code=2)
+    run("listeners", "rewind", "nobody", "--to-beginning", "--yes", code=1)
+    assert value(engine, position) == 10
+    assert "cursor 10 -> 3" in run(*rewind, answer="mail\n").stdout
+    assert "cursor 3 -> 10" in run("listeners", "skip", "mail", "--to-now", "--yes").stdout
+    assert "cursor 10 -> 0" in run("listeners", "rewind", "mail", "--to-time", "1h", "--yes").stdout
+    assert "event 5 is skipped" in run("listeners", "skip", "strict", "--stuck", "--yes").stdout
+    assert "paused" in run("listeners", "pause", "mail").stdout
+    assert "resumed" in run("listeners", "resume", "mail").stdout
+    assert "retired" in run("listeners", "retire", "mail", answer="mail\n").stdout
+    assert value(engine, "SELECT count(*) FROM outbox_audit WHERE actor_id = 'ann'") == 7
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell]).stdout
+    assert "_SA_OUTBOX_COMPLETE" in script
