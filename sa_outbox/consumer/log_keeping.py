@@ -8,6 +8,7 @@ argument.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from random import uniform
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ PATIENCE = (10, 20, 30, 50, 50, 80, 100, 100)
 """Milliseconds that each try waits for a lock, and keeps those waiting who come after it."""
 PAUSE = 0.2
 """Seconds between two tries, about."""
+ASKED_AGAIN = 5
+"""How often it is asked which partitions there are, if one was dropped while it was written down."""
 COPIED_AT_ONCE = 5_000
 MOST_UNDER_LOCK = 500
 """Events that are copied while nobody writes: some milliseconds."""
@@ -88,6 +91,9 @@ class LogKeeper:
         return Drawn(row["last"], row["size"], row["owner"])
 
     async def layout(self) -> Layout:
+        for _ in range(ASKED_AGAIN):
+            with suppress(asyncpg.InternalServerError):
+                return Layout.of(await self._connection.rows(self._partitions))
         return Layout.of(await self._connection.rows(self._partitions))
 
     async def lowest(self, name: str, low: int = 0) -> int | None:
@@ -158,7 +164,8 @@ class LogKeeper:
         while tries < len(PATIENCE):
             drawn = await self.drawn()
             pieces = await self._pieces(rest, low, drawn)
-            if not await self._begin(pieces, drawn):
+            # None are missing: another process has finished it.
+            if not pieces or not await self._begin(pieces, drawn):
                 return False
             copied = await self._copy(pieces, rest, horizon)
             if copied is None:

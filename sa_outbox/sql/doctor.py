@@ -87,7 +87,7 @@ def log_bounds(tables: Tables) -> TextClause:
     there is no other), and size, ids in a partition."""
     return text(
         f"""
-        SELECT (SELECT max(CAST(substring(pg_get_expr(c.relpartbound, c.oid)
+        SELECT (SELECT max(CAST(substring(pg_get_expr(c.relpartbound, 0)
                                           FROM 'TO \\(''?([0-9]+)''?\\)') AS bigint))
                 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
                 WHERE i.inhparent = CAST('{log_name(tables)}' AS regclass)) AS upper,

@@ -51,11 +51,15 @@ def state(tables: Tables) -> TextClause:
 def partitions(tables: Tables) -> TextClause:
     """Every table that is a partition of the log, or has a name as partitions have: name, bounds
     (as PostgreSQL writes them), attached. Of one that is being filled, bounds is its CHECK
-    constraint; of one that is somebody's own, NULL."""
+    constraint; of one that is somebody's own, NULL.
+
+    Functions that write down what a catalog says look at the table as it is now, and not as the
+    snapshot of this statement has it: one that was dropped meanwhile is an internal error for the
+    second of them. The first needs no table: bounds name no columns."""
     log = log_name(tables)
     return text(
         f"""
-        SELECT c.relname AS name, pg_get_expr(c.relpartbound, c.oid) AS bounds, true AS attached
+        SELECT c.relname AS name, pg_get_expr(c.relpartbound, 0) AS bounds, true AS attached
         FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = CAST('{log}' AS regclass) AND c.relpartbound IS NOT NULL
         UNION ALL

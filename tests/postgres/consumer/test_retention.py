@@ -538,6 +538,58 @@ class TestCatchAll:
         assert kept.ids == list(range(1, 46))
         assert kept.partitions == [*kept.tables, "outbox_rest"]
 
+    async def test_one_who_comes_when_another_has_finished_does_nothing(
+        self, kept: Kept, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between the look at the catch-all and the first step."""
+        kept.write(75)
+        adopt = LogKeeper.adopt
+
+        async def late(self: LogKeeper, rest: str, low: int) -> bool:
+            with monkeypatch.context() as patched:
+                patched.setattr(LogKeeper, "adopt", adopt)
+                await kept.prune(ConsumerSettings(retention=None))
+            return await adopt(self, rest, low)
+
+        monkeypatch.setattr(LogKeeper, "adopt", late)
+        await kept.prune(ConsumerSettings(retention=None))
+
+        assert kept.ids == list(range(1, 76))
+        assert len(kept.heard(CatchAllEmptied)) == 1
+
+    async def test_what_there_is_can_be_asked_while_tables_come_and_go(self, kept: Kept) -> None:
+        """PostgreSQL writes a constraint down by the table as it is, which may be gone."""
+        done = threading.Event()
+
+        def come_and_go() -> None:
+            with kept.engine.connect() as connection:
+                while not done.is_set():
+                    for each in (
+                        "CREATE TABLE outbox_p90 (LIKE outbox,"
+                        " CONSTRAINT outbox_p90_range_check CHECK (id >= 900 AND id < 910))",
+                        "ALTER TABLE outbox ATTACH PARTITION outbox_p90"
+                        " FOR VALUES FROM (900) TO (910)",
+                        "DROP TABLE outbox_p90",
+                    ):
+                        connection.execute(text(each))
+                        connection.commit()
+
+        made = engines(kept.url, None, ())
+        connections = Connections.of(made.connect, SETTINGS, most=1)
+        first = [Bounds(f"outbox_p{n}", n * SIZE, (n + 1) * SIZE) for n in range(4)]
+        try:
+            async with connections.connection() as connection, anyio.create_task_group() as others:
+                others.start_soon(anyio.to_thread.run_sync, come_and_go)
+                try:
+                    keeper = LogKeeper(connection, kept.outbox.tables, kept.told.append)
+                    for _ in range(1000):
+                        assert list((await keeper.layout()).partitions[:4]) == first
+                finally:
+                    done.set()
+        finally:
+            await connections.close(1)
+            await made.dispose()
+
     async def test_nobody_misses_an_event_for_a_moment(self, kept: Kept) -> None:
         """Writers write, readers read, three processes adopt and make and drop nothing."""
         kept.write(60)
