@@ -29,7 +29,8 @@ WITH_SESSION = "tests.crash.queue_app:with_session"
 EFFECTS = ("one_by_one", "in_batches")
 
 MANY = int(os.environ.get("QUEUE_EVENTS", "3000"))
-"""Enough for a minute or two on two cores."""
+"""Enough for a minute or two on two cores. With more than 10,000 the queue "one_by_one", whose
+transactions have one event each, has nothing to do; the one with batches has its effects."""
 LEASE = 3.0
 SPARE = 4.0
 """Seconds that a busy machine may need beyond a lease."""
@@ -96,7 +97,7 @@ def test_kills_at_every_second_lose_nothing_and_double_no_effect(dsn: str, notes
         f"settled {settled_after:.1f} s after the last kill; "
         f"times begun: {queue_scene.times_begun(queue_scene.read_notes(notes, 'plain'))}"
     )
-    queue_scene.assert_effects_exactly_once(dsn, *EFFECTS)
+    queue_scene.assert_effects_exactly_once(dsn, *(EFFECTS if MANY <= 10_000 else EFFECTS[1:]))
     assert scene.dead_letters(dsn) == []
     handled = queue_scene.read_notes(notes, "plain")
     ended = {at for at, each in handled.items() if any(note.ended for note in each)}
