@@ -51,19 +51,16 @@ outbox = Outbox()
 """A queue of each kind."""
 
 
-# A transaction for each event takes an hour for a hundred thousand, with all those kills.
-@outbox.listener(
-    "one_by_one",
-    on="*" if int(os.environ.get("QUEUE_EVENTS", "0")) <= 10_000 else "none.of.them",
-    order="none",
-    concurrency=8,
-    retry=SOON,
-)
 async def one_by_one(event: Event[Any], session: AsyncSession) -> None:
     note("one_by_one", event, "began")
     await session.execute(SEE, sight("one_by_one", event))
     await act("one_by_one", event)
     note("one_by_one", event, "ended")
+
+
+# A transaction for each event takes an hour for a hundred thousand, with all those kills.
+if int(os.environ.get("QUEUE_EVENTS", "0")) <= 10_000:
+    outbox.listener("one_by_one", on="*", order="none", concurrency=8, retry=SOON)(one_by_one)
 
 
 @outbox.listener("in_batches", on="*", order="none", batch_size=50, retry=SOON)

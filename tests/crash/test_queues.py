@@ -29,8 +29,8 @@ WITH_SESSION = "tests.crash.queue_app:with_session"
 EFFECTS = ("one_by_one", "in_batches")
 
 MANY = int(os.environ.get("QUEUE_EVENTS", "3000"))
-"""Enough for a minute or two on two cores. With more than 10,000 the queue "one_by_one", whose
-transactions have one event each, has nothing to do; the one with batches has its effects."""
+"""Enough for a minute or two on two cores. With more than 10,000 there is no queue "one_by_one",
+whose transactions have one event each; the effects are those of the one with batches."""
 LEASE = 3.0
 SPARE = 4.0
 """Seconds that a busy machine may need beyond a lease."""
