@@ -22,16 +22,17 @@ event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
 ``cancelling.py`` and ``status.py`` (cancel an event, ask what became of it), ``place.py`` (in whose
 transaction),
 ``tables.py`` (the tables), ``migrations`` (the DDL, frozen), ``schema`` (migrate and verify),
-``operations`` (see and repair), ``dashboard`` (the same in a browser), ``monitoring`` (health,
-metrics, traces; ``tracing.py`` is where spans begin), ``embedded`` (a PostgreSQL for demo, tests
-and development), ``cli`` (``sa-outbox``). The words are those of ``docs/glossary.md``.
+``relay`` (forward to brokers and webhooks), ``operations`` (see and repair), ``dashboard`` (the
+same in a browser), ``monitoring`` (health, metrics, traces; ``tracing.py`` is where spans begin),
+``embedded`` (a PostgreSQL for demo, tests and development), ``cli`` (``sa-outbox``). The words are
+those of ``docs/glossary.md``.
 """
 
 from ._version import __version__
 from .category import Category
 from .context import event_context
 from .contract import Contract
-from .errors import OutboxError, Reject, RetryLater
+from .errors import OutboxError, Reject, RetryLater, SomeFailed
 from .event import Event
 from .event_types import event_type, upcaster
 from .outbox import Outbox
@@ -54,6 +55,7 @@ __all__ = [
     "Reject",
     "RetryLater",
     "RetryPolicy",
+    "SomeFailed",
     "__version__",
     "event_context",
     "event_type",

@@ -32,9 +32,13 @@
     ├── NotDrained                  the consumer was stopped before everything was handled
     ├── NotRepartitioned            the partitions of a listener could not be changed in time
     ├── LeaseLost                   another consumer may hold the listener now
+    ├── RelayError                  a relay could not forward an event: retried
+    │   ├── Undeliverable           the other side will never take it: a dead letter      (Reject)
+    │   └── RelayUnavailable        the other side can't be reached: the relay waits
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
-        └── Reject                  no further attempt: a dead letter
+        ├── Reject                  no further attempt: a dead letter
+        └── SomeFailed              of a batch, these; the others are done
 
 Each class has a ``code``; ``docs/errors.md`` has an entry for each.
 """
@@ -45,7 +49,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
 
@@ -396,3 +400,43 @@ class Reject(OutboxError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class SomeFailed(OutboxError):
+    """Raised by a handler of batches that has no session: these events failed, the others are done.
+
+    *errors* has an error for each ``event_id`` that failed: ``RetryLater`` and ``Reject`` steer as
+    they do when one event is handled. What comes after a failed event of the same key is handled
+    again.
+    """
+
+    code = "some-failed"
+
+    def __init__(self, errors: Mapping[UUID, BaseException]) -> None:
+        super().__init__(f"{len(errors)} events of the batch failed")
+        self.errors = dict(errors)
+
+
+class RelayError(OutboxError):
+    """A relay could not forward an event. Retried by the policy of its listener."""
+
+    code = "relay"
+
+
+class Undeliverable(RelayError, Reject):
+    """The other side will never take this message, or it can't be made: it is a dead letter.
+
+    ``kind`` is ``"serialization"``, ``"unknown-destination"`` or ``"refused"``.
+    """
+
+    code = "undeliverable"
+
+    def __init__(self, reason: str, *, kind: str = "refused") -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class RelayUnavailable(RelayError):
+    """The other side can't be reached. No attempt is counted: the relay waits, and tries again."""
+
+    code = "relay-unavailable"

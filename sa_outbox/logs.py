@@ -73,6 +73,8 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.RowsPurged: ("info", "rows purged"),
     observe.DatabaseAway: ("warning", "database away"),
     observe.DatabaseBack: ("info", "database back"),
+    observe.RelayAway: ("warning", "relay away"),
+    observe.RelayBack: ("info", "relay back"),
     observe.Listening: ("info", "listening"),
     observe.LoopBlocked: ("warning", "loop blocked"),
     observe.HandlerIgnoredCancel: ("error", "handler ignored cancel"),
@@ -83,7 +85,8 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
 MOST_FRAMES = 30
 MOST_CAUSES = 10
 _OF_LEASES = (LeaseClaimed, observe.RangeTaken, LeaseDropped)
-_TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, *_OF_LEASES)
+_OF_RELAYS = (observe.RelayAway, observe.RelayBack)
+_TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, *_OF_LEASES, *_OF_RELAYS)
 """Observations that begin or end an outage: followed whether they are written or not."""
 _FIRST = ("timestamp", "level", "event")
 _OF_LINES = {"stack", "exception"}
@@ -143,11 +146,13 @@ class Log:
         away = self._away
         match observation:
             case DatabaseAway(where, _, pause):
-                last = away.get(where)
-                away[where] = pause
-                return last is not None and last <= pause
+                return self._is_known(where, pause)
+            case observe.RelayAway(listener, _, pause):
+                return self._is_known(f"relay {listener}", pause)
             case DatabaseBack(where):
                 away.pop(where, None)
+            case observe.RelayBack(listener):
+                return away.pop(f"relay {listener}", None) is None
             case observe.Listening():
                 away.pop("LISTEN", None)
             case LeaseClaimed(listener) | observe.RangeTaken(listener) | LeaseDropped(listener):
@@ -155,6 +160,11 @@ class Log:
             case _:
                 pass
         return False
+
+    def _is_known(self, where: str, pause: float) -> bool:
+        last = self._away.get(where)
+        self._away[where] = pause
+        return last is not None and last <= pause
 
 
 def make_log(form: Format | None, level: Level, stream: TextIO | None) -> Log:

@@ -394,6 +394,22 @@ class DatabaseBack(Observation):
 
 
 @dataclass(slots=True)
+class RelayAway(Observation):
+    """What a relay forwards to can't be reached. Nothing is counted; it goes on when it is back."""
+
+    listener: str
+    error: str
+    retry_in: float
+
+
+@dataclass(slots=True)
+class RelayBack(Observation):
+    """It takes messages again."""
+
+    listener: str
+
+
+@dataclass(slots=True)
 class Listening(Observation):
     """LISTEN is on: new events are seen within milliseconds."""
 

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from .contract import Contract
     from .cron import Missed
     from .dashboard import Dashboard, DashboardOptions
-    from .event import Json
+    from .event import Event, Json
     from .place import AsyncPlace, SyncPlace
     from .rate import Rate
+    from .relay import Envelope, Message, Relay
     from .retry import RetryPolicy
     from .settings import Alerts, Audit, Notify
     from .status import EventStatus
@@ -145,6 +146,60 @@ class Outbox(Producer):
         limits = {"timeout": timeout, "gap_wait": gap_wait}
         given |= {key: each for key, each in limits.items() if each is not ...}
         return decorator(name, on, given, self.listeners)
+
+    def relay(
+        self,
+        name: str,
+        relay: Relay,
+        *,
+        on: On,
+        to: str | Callable[[Event[Any]], str] | None = None,
+        envelope: Envelope | None = None,
+        map: Callable[[Event[Any]], Message] | None = None,  # noqa: A002 - what it is
+        order: Order | None = None,
+        concurrency: int | None = None,
+        partitions: int | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta = timedelta(seconds=30),
+        batch_size: int | None = None,
+        start: Start | None = None,
+    ) -> None:
+        """Forward the events *on* to another system, under a cursor of its own.
+
+        ::
+
+            outbox.relay("orders-to-kafka", Kafka("localhost:9092"), on="order.*", to="orders")
+
+        *to* is a topic, subject, stream, routing key or address; ``"orders.{event_type}"`` has the
+        event's in it, and a function chooses. *envelope* puts an event into a message, ``Plain()``
+        or ``CloudEvents(source=...)``; *map* does all of it instead. *timeout* is how long the
+        other side may take for a batch. The other options are those of a listener; docs/relays.md
+        explains them.
+        """
+        from .relay.declaring import declare_relay  # noqa: PLC0415 - for programs that have relays
+
+        options = {
+            "order": order,
+            "concurrency": concurrency,
+            "partitions": partitions,
+            "retry": retry,
+            "batch_size": batch_size,
+            "start": start,
+        }
+        given = {key: each for key, each in options.items() if each is not None}
+        self.listeners.add(
+            declare_relay(
+                name,
+                relay,
+                on=on,
+                to=to,
+                envelope=envelope,
+                map=map,
+                timeout=timeout,
+                options=given,
+                settings=self.settings,
+            )
+        )
 
     def cron(
         self,

@@ -228,12 +228,13 @@ class Cursor:
         must not be settled while the failure may still be forgotten by a crash.
         """
         self.settlement.add(items)
+        failed = {item.lane for item in items if item.fate != "done"}
         for item in items:
-            if item.fate == "done":
+            if item.fate == "done" and item.lane not in failed:
                 self.lanes.free(item.lane)
             elif item.fate == "hold":
                 self.lanes.put_back([item])
-        if len(self.settlement.finished) >= self._enough or items[0].fate != "done":
+        if len(self.settlement.finished) >= self._enough or failed:
             self._changed.ring()
 
     def committed(self, items: Sequence[Item]) -> None:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from sa_outbox.causation import handled
+from sa_outbox.errors import RelayUnavailable, SomeFailed
 from sa_outbox.event import left_results
-from sa_outbox.observe import DatabaseAway, DatabaseBack, WentCareful
+from sa_outbox.observe import DatabaseAway, DatabaseBack, RelayAway, RelayBack, WentCareful
 
 from .dispatch import Dispatch
 from .item import load_event
 from .unit import Again, Unit
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from sa_outbox.event import Event
 
     from .cursor import Cursor
@@ -42,6 +45,9 @@ class Hand:
         self._wanted = anyio.Event()
         self._where = f"handler of {listener.name}"
         self._away = False
+        self._pause = 0.0
+        """Seconds to rest before the next event: the other side of a relay is away."""
+        self._refusals = 0
         self._give_way_at = 0.0
         call = listener.call
         self._is_plain = (
@@ -56,6 +62,8 @@ class Hand:
         try:
             slots = self._cursor.slots
             while True:
+                if self._pause:
+                    await self._wait_for_the_other_side()
                 if slots is None:
                     found = await self._work()
                 else:
@@ -72,8 +80,10 @@ class Hand:
 
     async def _work(self) -> bool:
         """Attempt what is next; False: there was nothing."""
-        if self._is_plain:
+        if self._is_plain and not self._refusals:
             await self._attempt_plainly()
+            if self._pause:
+                return True
         items = self._take()
         if not items:
             return False
@@ -90,7 +100,7 @@ class Hand:
         has an event and is inside the gate from the first to the last of them.
         """
         cursor, gate = self._cursor, self._gate
-        while not (cursor.stopping or cursor.caution.is_on or gate.is_closed):
+        while not (cursor.stopping or cursor.caution.is_on or gate.is_closed or self._pause):
             cursor.in_hand += 1
             gate.inside += 1
             try:
@@ -179,7 +189,8 @@ class Hand:
         """After a crash: count before the handler runs, so that a death leaves its trace."""
         item = items[0]
         most = self._shared.settings.max_crashes
-        crashes = await self._cursor.settlement.mark(item)
+        # Once: what comes back is no death.
+        crashes = item.marked = item.marked or await self._cursor.settlement.mark(item)
         if crashes > most:
             self._cursor.outcomes.convict(item, most)
             self._cursor.finish(items)
@@ -222,6 +233,11 @@ class Hand:
             self._cursor.stop()  # at once: put back, the event would be taken again
             self._put_back(items)
             self._shared.stop("KeyboardInterrupt in a handler")
+        elif isinstance(error, RelayUnavailable):
+            self._put_back(items)
+            self._turned_away(error)
+        elif isinstance(error, SomeFailed) and self._unit is None:
+            self._conclude_each(items, error.errors)
         elif error is not None and len(items) > 1:
             # Which one of the batch it was is found out by attempting each alone.
             for item in items:
@@ -236,6 +252,51 @@ class Hand:
                 self._cursor.committed(items)
             else:
                 self._cursor.finish(items)
+            if self._refusals:
+                self._other_side_is_back()
+
+    def _conclude_each(self, items: list[Item], errors: dict[UUID, BaseException]) -> None:
+        """Each has an end of its own; what waits behind a failed one of its lane has none yet."""
+        ended: list[Item] = []
+        held: dict[object, list[Item]] = {}
+        away: RelayUnavailable | None = None
+        for item in items:
+            error = errors.get(item.event_id)
+            if isinstance(error, RelayUnavailable):
+                away = error
+            if item.lane in held or isinstance(error, RelayUnavailable):
+                held.setdefault(item.lane, []).append(item)
+                continue
+            self._cursor.outcomes.decide(item, error)
+            ended.append(item)
+            if item.fate not in ("done", "dead", "cancel"):
+                held[item.lane] = []
+        failed = {item.lane for item in ended}
+        for lane, waiting in held.items():
+            self._cursor.lanes.put_back(waiting)
+            if lane not in failed:
+                self._cursor.lanes.free(lane)
+        if ended:
+            self._cursor.finish(ended)
+        if away is not None:
+            self._turned_away(away)
+        elif self._refusals:
+            self._other_side_is_back()
+
+    def _turned_away(self, error: RelayUnavailable) -> None:
+        # Rests later, outside of the gate: other listeners have nothing to do with it.
+        self._pause = min(FIRST_PAUSE * 2**self._refusals, LONGEST_PAUSE)
+        self._refusals = min(self._refusals + 1, 30)
+        why = error if error.__cause__ is None else error.__cause__
+        self._shared.tell(RelayAway(self._listener.name, type(why).__name__, self._pause))
+
+    def _other_side_is_back(self) -> None:
+        self._refusals = 0
+        self._shared.tell(RelayBack(self._listener.name))
+
+    async def _wait_for_the_other_side(self) -> None:
+        pause, self._pause = self._pause, 0.0
+        await anyio.sleep(pause)
 
     def _settle_one(self, item: Item, error: BaseException) -> None:
         self._cursor.outcomes.decide(item, error)

@@ -48,6 +48,8 @@ class Item(msgspec.Struct, eq=False, gc=False):
     """The batch it was in failed: it is attempted alone, to see which one it was."""
     tries: int = 0
     """Times it was begun again without being counted: a deadlock, a lost connection."""
+    marked: int = 0
+    """Times it was attempted alone in a row, as counted when this process began with it."""
     cancel_requested: bool = False
     interrupted: bool = False
     """Cancelled when its handler had begun."""

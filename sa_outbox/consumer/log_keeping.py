@@ -46,7 +46,7 @@ PATIENCE = (10, 20, 30, 50, 50, 80, 100, 100)
 PAUSE = 0.2
 """Seconds between two tries, about."""
 ASKED_AGAIN = 5
-"""How often it is asked which partitions there are, if one was dropped while it was written down."""
+"""How often it is asked which partitions there are, if one is dropped meanwhile."""
 COPIED_AT_ONCE = 5_000
 MOST_UNDER_LOCK = 500
 """Events that are copied while nobody writes: some milliseconds."""

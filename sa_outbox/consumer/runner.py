@@ -114,6 +114,9 @@ class Consumer:
         finally:
             self._running = self._only_drains = False
             self._stop = anyio.Event()
+            for each in self._listeners:
+                if each.forwarding is not None:
+                    await swallow(each.forwarding.close(), CLOSING)
             await swallow(made.dispose(), CLOSING)
 
     async def drain(self, *, retries: bool = True) -> None:

@@ -41,6 +41,7 @@ class Verifying:
         self._shared = shared
         self._engine = engine
         self._names = names
+        self._forwardings = [each.forwarding for each in listeners if each.forwarding is not None]
         self._needs = {
             "queues": any(each.order == "none" for each in listeners),
             "crons": bool(len(outbox.crons)),
@@ -52,6 +53,8 @@ class Verifying:
         whether this is a copy."""
         async with self._engine.begin() as connection:
             home = await connection.run_sync(self._look)
+        for forwarding in self._forwardings:
+            forwarding.epoch = home.epoch
         self.copies.found(home)
 
     async def run(self) -> None:

@@ -80,6 +80,9 @@ PURGED = _counter("rows_purged", "Rows of other tables whose time was over.", "t
 # The process
 RUNNING = _gauge("consumer_running", "1 while the consumer works, 0 before and after.")
 AWAY = _counter("database_away", "Times that the database could not be reached, or refused.")
+RELAY_AWAY = _counter(
+    "relay_away", "Times that a relay could not reach what it forwards to.", "listener"
+)
 BLOCKED = _counter("loop_blocked", "Times that something blocked the event loop.")
 IGNORED = _counter("cancels_ignored", "Handlers that went on after their cancellation.", "listener")
 TICKED = _counter("ticks", "Events that crons have added.", "cron")

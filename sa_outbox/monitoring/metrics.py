@@ -91,6 +91,7 @@ class Metrics:
             observe.ConsumerStopping: lambda _: self._set(families.RUNNING, 0),
             observe.ConsumerStopped: lambda _: self._note_stop(),
             observe.DatabaseAway: lambda _: self._add(families.AWAY),
+            observe.RelayAway: lambda seen: self._add(families.RELAY_AWAY, seen.listener),
             observe.LoopBlocked: lambda _: self._add(families.BLOCKED),  # nobody else adds to it
             observe.HandlerIgnoredCancel: lambda seen: self._add(families.IGNORED, seen.listener),
             observe.Ticked: lambda seen: self._add(families.TICKED, seen.name),

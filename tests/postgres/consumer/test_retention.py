@@ -560,17 +560,16 @@ class TestCatchAll:
     async def test_what_there_is_can_be_asked_while_tables_come_and_go(self, kept: Kept) -> None:
         """PostgreSQL writes a constraint down by the table as it is, which may be gone."""
         done = threading.Event()
+        make = (
+            "CREATE TABLE outbox_p90 (LIKE outbox,"
+            " CONSTRAINT outbox_p90_range_check CHECK (id >= 900 AND id < 910))"
+        )
+        attach = "ALTER TABLE outbox ATTACH PARTITION outbox_p90 FOR VALUES FROM (900) TO (910)"
 
         def come_and_go() -> None:
             with kept.engine.connect() as connection:
                 while not done.is_set():
-                    for each in (
-                        "CREATE TABLE outbox_p90 (LIKE outbox,"
-                        " CONSTRAINT outbox_p90_range_check CHECK (id >= 900 AND id < 910))",
-                        "ALTER TABLE outbox ATTACH PARTITION outbox_p90"
-                        " FOR VALUES FROM (900) TO (910)",
-                        "DROP TABLE outbox_p90",
-                    ):
+                    for each in (make, attach, "DROP TABLE outbox_p90"):
                         connection.execute(text(each))
                         connection.commit()
 

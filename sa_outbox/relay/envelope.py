@@ -1,0 +1,119 @@
+"""How an event is put into a message: its payload with headers around it, or a CloudEvent.
+
+Plain: the payload as JSON, everything else in headers. CloudEvents 1.0, binary: the same with the
+names of that specification; structured: one JSON document with all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from sa_outbox.codec import encode_plain
+from sa_outbox.errors import ConfigError
+
+from .message import JSON, Message
+
+if TYPE_CHECKING:
+    from sa_outbox.event import Event
+
+STRUCTURED = "application/cloudevents+json"
+MAX_SOURCE = 2000
+_PASSED_ON = (
+    "version",
+    "request_id",
+    "correlation_id",
+    "causation_id",
+    "project_id",
+    "actor_type",
+    "actor_id",
+    "traceparent",
+    "tracestate",
+)
+"""Headers of an event that every envelope has; those of the user's own come beside them."""
+
+
+class Envelope(Protocol):
+    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message: ...
+
+
+def sequence(epoch: int, position: int | None) -> str:
+    """Grows with the place in the log, also as text; after a restore from a backup ``sa-outbox
+    adopt`` begins a new epoch, because ids that were seen before are given again."""
+    return f"{epoch:010d}-{position or 0:019d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The payload as JSON; ``event_id``, ``event_type`` and the rest are headers."""
+
+    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message:  # noqa: ARG002 - of CloudEvents
+        headers = {
+            "event_id": str(event.event_id),
+            "event_type": event.event_type,
+            "sequence": sequence(epoch, event.position),
+        }
+        if event.created_at is not None:
+            headers["created_at"] = event.created_at.isoformat()
+        if event.tenant is not None:
+            headers["tenant"] = event.tenant
+        if event.key is not None:
+            headers["key"] = event.key
+        for name, value in event.headers.items():
+            headers.setdefault(name, str(value))
+        body = encode_plain(event.payload).encode()
+        return Message(event, destination, body, event.key, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudEvents:
+    """CloudEvents 1.0. *source* is a URI reference that says where the events come from."""
+
+    source: str
+    mode: Literal["binary", "structured"] = "binary"
+
+    def __post_init__(self) -> None:
+        source: object = self.source
+        if not isinstance(source, str) or not source or len(source) > MAX_SOURCE:
+            raise ConfigError(f"source of CloudEvents must be a URI reference: {source!r}")
+        if any(ord(each) < 0x21 or each in '<>"{}|\\^`' or ord(each) > 0x7E for each in source):
+            raise ConfigError(f"source of CloudEvents must be a URI reference: {source!r}")
+        if self.mode not in ("binary", "structured"):
+            raise ConfigError(f'mode of CloudEvents must be "binary" or "structured": {self.mode}')
+
+    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message:
+        attributes = self._attributes(event, epoch)
+        own = {name: str(value) for name, value in event.headers.items() if name not in _PASSED_ON}
+        if self.mode == "structured":
+            document = {**attributes, "data": event.payload}
+            body = encode_plain(document).encode()
+            return Message(event, destination, body, event.key, own, STRUCTURED)
+        headers = {f"{prefix}{name}": value for name, value in attributes.items()}
+        del headers[f"{prefix}datacontenttype"]  # the content type says so, in this mode
+        for name in ("traceparent", "tracestate"):
+            if name in attributes:  # where programs that know no CloudEvents look for it
+                headers[name] = attributes[name]
+        body = encode_plain(event.payload).encode()
+        return Message(event, destination, body, event.key, {**own, **headers})
+
+    def _attributes(self, event: Event[Any], epoch: int) -> dict[str, str]:
+        """Names are lower-case letters and digits: that is all the specification allows."""
+        found = {
+            "specversion": "1.0",
+            "id": str(event.event_id),
+            "source": self.source,
+            "type": event.event_type,
+            "datacontenttype": JSON,
+            "sequence": sequence(epoch, event.position),
+        }
+        if event.created_at is not None:
+            found["time"] = event.created_at.isoformat()
+        if event.key is not None:
+            found["subject"] = found["partitionkey"] = event.key
+        if event.tenant is not None:
+            found["tenant"] = event.tenant
+        for name in _PASSED_ON:
+            value = event.headers.get(name)
+            if value is not None:
+                found["schemaversion" if name == "version" else name.replace("_", "")] = str(value)
+        return found

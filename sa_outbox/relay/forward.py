@@ -1,0 +1,150 @@
+"""The handler of a relay: from events to messages, from answers to what becomes of the events.
+
+The invariant: of one key, no message is given to the relay before the one ahead of it was answered
+with success, unless the relay keeps the order itself. So whatever fails, what is sent again comes
+before what comes after it; a receiver that leaves out an ``event_id`` that it has seen sees each
+key's events once, in their order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, SomeFailed, Undeliverable
+
+from .message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sa_outbox.event import Event
+    from sa_outbox.listener import Order
+
+    from .message import Answer, Relay
+
+Failed = TypeVar("Failed", bound=RelayError)
+MOST_KNOWN = 10_000
+"""Destinations that are remembered as good."""
+
+
+class Forward:
+    def __init__(
+        self,
+        relay: Relay,
+        make: Callable[[Event[Any], int], Message],
+        *,
+        order: Order,
+        timeout: float,
+    ) -> None:
+        self.relay = relay
+        self.epoch = 0
+        """Of the database; set by the consumer."""
+        self._make = make
+        self._order = order
+        self._timeout = timeout
+        self._good: set[str] = set()
+
+    async def all(self, events: Sequence[Event[Any]]) -> None:
+        """Handle a batch."""
+        answers = await self._answers(events)
+        failed = {
+            event.event_id: answer
+            for event, answer in zip(events, answers, strict=True)
+            if answer is not None
+        }
+        if failed:
+            raise SomeFailed(failed)
+
+    async def one(self, event: Event[Any]) -> None:
+        """Handle one event."""
+        (answer,) = await self._answers([event])
+        if answer is not None:
+            raise answer
+
+    async def close(self) -> None:
+        await self.relay.close()
+
+    async def _answers(self, events: Sequence[Event[Any]]) -> list[Answer]:
+        answers: list[Answer] = []
+        waiting: list[tuple[int, Message]] = []
+        for index, event in enumerate(events):
+            made = self._message(event)
+            waiting += [(index, made)] if isinstance(made, Message) else []
+            answers.append(None if isinstance(made, Message) else made)
+        while waiting:
+            wave, waiting = self._wave(waiting)
+            failed: dict[object, BaseException] = {}
+            sent = await self._send([message for _, message in wave])
+            for (index, message), answer in zip(wave, sent, strict=True):
+                answers[index] = answer
+                if isinstance(answer, RelayUnavailable):
+                    for later, _ in waiting:
+                        answers[later] = answer
+                    waiting = []
+                elif answer is not None and not isinstance(answer, Undeliverable):
+                    failed[self._lane(index, message)] = answer
+            for later, message in waiting if failed else ():
+                answers[later] = failed.get(self._lane(later, message))
+            waiting = [each for each in waiting if answers[each[0]] is None]
+        return answers
+
+    def _wave(
+        self, waiting: list[tuple[int, Message]]
+    ) -> tuple[list[tuple[int, Message]], list[tuple[int, Message]]]:
+        """What may be sent at once, and what has to wait for its answers."""
+        if self.relay.keeps_order or self._order == "none":
+            return waiting, []
+        wave, rest, lanes = [], [], set()
+        for index, message in waiting:
+            lane = self._lane(index, message)
+            (rest if lane in lanes else wave).append((index, message))
+            lanes.add(lane)
+        return wave, rest
+
+    def _lane(self, index: int, message: Message) -> object:
+        """What stays in order: the event's key, whatever key the message has."""
+        if self._order == "total":
+            return None
+        key = message.event.key if self._order == "key" else None
+        return index if key is None else key
+
+    def _message(self, event: Event[Any]) -> Message | Undeliverable:
+        try:
+            message = self._make(event, self.epoch)
+            self._check(message.destination)
+        except Undeliverable as error:
+            return error
+        except ConfigError as error:
+            return _because(Undeliverable(str(error), kind="unknown-destination"), error)
+        except Exception as error:  # noqa: BLE001 - the map is the user's
+            text = f"no message could be made of the event: {type(error).__name__}: {error}"
+            return _because(Undeliverable(text, kind="serialization"), error)
+        return message
+
+    def _check(self, destination: str) -> None:
+        if destination not in self._good:
+            self.relay.check_destination(destination)
+            if len(self._good) >= MOST_KNOWN:
+                self._good.clear()
+            self._good.add(destination)
+
+    async def _send(self, messages: Sequence[Message]) -> Sequence[Answer]:
+        try:
+            with anyio.fail_after(self._timeout):
+                answers = await self.relay.send(messages)
+        except TimeoutError as error:
+            text = f"no answer within {self._timeout:g} s"
+            return [_because(RelayUnavailable(text), error)] * len(messages)
+        except Exception as error:  # noqa: BLE001 - the relay's answer for all of them
+            return [error] * len(messages)
+        if len(answers) != len(messages):
+            text = f"the relay answered {len(answers)} times for {len(messages)} messages"
+            return [RelayError(text)] * len(messages)
+        return answers
+
+
+def _because(error: Failed, cause: BaseException) -> Failed:
+    error.__cause__ = cause
+    return error
