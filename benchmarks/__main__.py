@@ -6,7 +6,14 @@ import asyncio
 
 from sa_outbox.embedded import EmbeddedPostgres
 
-from . import bench_consuming, bench_idle, bench_retention, bench_scheduled, bench_sessions
+from . import (
+    bench_consuming,
+    bench_idle,
+    bench_retention,
+    bench_scheduled,
+    bench_sessions,
+    bench_tenants,
+)
 
 DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 """As in production; an embedded server of its own accord does not wait for the disk."""
@@ -20,6 +27,8 @@ def main() -> None:
         asyncio.run(bench_consuming.run(server))
     with EmbeddedPostgres(settings=DURABLE) as server:
         asyncio.run(bench_scheduled.run(server))
+    with EmbeddedPostgres(settings=DURABLE) as server:
+        asyncio.run(bench_tenants.run(server))
     with EmbeddedPostgres(settings=DURABLE | bench_idle.SETTINGS) as server:
         asyncio.run(bench_idle.run(server))
     with EmbeddedPostgres(settings=DURABLE) as server:
