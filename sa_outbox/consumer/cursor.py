@@ -251,6 +251,7 @@ class Cursor:
         """
         self.caution.settled(len(items))
         refresh = False
+        held = {item.lane for item in items if item.fate == "hold"}
         for item in items:
             if item.fate == "done" and not item.state:
                 continue  # most
@@ -270,7 +271,8 @@ class Cursor:
                 case "behind":
                     refresh = True
                 case "dead" | "cancel":
-                    self.lanes.free(item.lane)
+                    if item.lane not in held:
+                        self.lanes.free(item.lane)
                 case _:
                     pass
         if refresh:
