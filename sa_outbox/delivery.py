@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from .errors import Reject, RetryLater
+from .errors import Reject, RetryLater, Undeliverable
 from .retry_after import retry_after
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def decide(
     """
     if error is None:
         return DONE
-    if isinstance(error, Reject):
+    if isinstance(error, (Reject, Undeliverable)):
         return Dead("rejected")
     steers = isinstance(error, RetryLater)
     if not steers and policy.gives_up_on(error):

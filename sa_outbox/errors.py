@@ -33,7 +33,7 @@
     ├── NotRepartitioned            the partitions of a listener could not be changed in time
     ├── LeaseLost                   another consumer may hold the listener now
     ├── RelayError                  a relay could not forward an event: retried
-    │   ├── Undeliverable           the other side will never take it: a dead letter      (Reject)
+    │   ├── Undeliverable           the other side will never take it: a dead letter
     │   └── RelayUnavailable        the other side can't be reached: the relay waits
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
@@ -423,7 +423,7 @@ class RelayError(OutboxError):
     code = "relay"
 
 
-class Undeliverable(RelayError, Reject):
+class Undeliverable(RelayError):
     """The other side will never take this message, or it can't be made: it is a dead letter.
 
     ``kind`` is ``"serialization"``, ``"unknown-destination"`` or ``"refused"``.

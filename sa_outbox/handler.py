@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
@@ -22,6 +22,17 @@ Handler: TypeAlias = Callable[..., Any]
 
 _BATCHES = (Sequence, Collection, Iterable, list, tuple)
 _PLAIN: tuple[object, ...] = (inspect.Parameter.empty, Any, object, dict, typing.TypeVar)
+
+
+class Forwarding(Protocol):
+    """What a consumer does for a relay beside calling its handler."""
+
+    epoch: int
+    """Of the database; set when it is known, and when it has changed."""
+
+    async def close(self) -> None:
+        """The consumer has ended: nothing is sent any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

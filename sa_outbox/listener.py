@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from .errors import ConfigError, UnknownEventType
 from .event_types import event_types
-from .handler import Call, Handler, inspect_handler
+from .handler import Call, Forwarding, Handler, inspect_handler
 from .rate import Rate
 from .retry import RetryPolicy
 
@@ -31,17 +31,6 @@ MAX_PARTITIONS = 256
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
 _PATTERN = re.compile("[^\\s\\x00-\\x1f%\ud800-\udfff]+")
 _LONGEST = timedelta(days=1)
-
-
-class Forwarding(Protocol):
-    """What a consumer does for a relay beside calling its handler."""
-
-    epoch: int
-    """Of the database; set when it is known, and when it has changed."""
-
-    async def close(self) -> None:
-        """The consumer has ended: nothing is sent any more."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +74,7 @@ class Listener:
     cancellable: bool = False
     """``order="none"``, async handlers: ``outbox.cancel`` cancels the handler when it runs. Else it
     is asked by ``event.cancel_requested``."""
-    forwarding: Forwarding | None = field(default=None, repr=False, compare=False)
-    """Of a relay: what its handler is a part of."""
+    forwarding: Forwarding | None = field(default=None, repr=False, compare=False)  # of a relay
     call: Call = field(init=False)
     wants: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     """Whether an event type is one of ``on``."""

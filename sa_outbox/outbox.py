@@ -168,7 +168,7 @@ class Outbox(Producer):
 
         ::
 
-            outbox.relay("orders-to-kafka", Kafka("localhost:9092"), on="order.*", to="orders")
+            outbox.relay("orders-to-kafka", Kafka("kafka:9092"), on="order.*", to="orders")
 
         *to* is a topic, subject, stream, routing key or address; ``"orders.{event_type}"`` has the
         event's in it, and a function chooses. *envelope* puts an event into a message, ``Plain()``

@@ -45,8 +45,6 @@ PATIENCE = (10, 20, 30, 50, 50, 80, 100, 100)
 """Milliseconds that each try waits for a lock, and keeps those waiting who come after it."""
 PAUSE = 0.2
 """Seconds between two tries, about."""
-ASKED_AGAIN = 5
-"""How often it is asked which partitions there are, if one is dropped meanwhile."""
 COPIED_AT_ONCE = 5_000
 MOST_UNDER_LOCK = 500
 """Events that are copied while nobody writes: some milliseconds."""
@@ -91,7 +89,7 @@ class LogKeeper:
         return Drawn(row["last"], row["size"], row["owner"])
 
     async def layout(self) -> Layout:
-        for _ in range(ASKED_AGAIN):
+        for _ in range(5):  # one that is dropped meanwhile is an internal error
             with suppress(asyncpg.InternalServerError):
                 return Layout.of(await self._connection.rows(self._partitions))
         return Layout.of(await self._connection.rows(self._partitions))

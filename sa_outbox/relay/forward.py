@@ -96,7 +96,9 @@ class Forward:
         """What may be sent at once, and what has to wait for its answers."""
         if self.relay.keeps_order or self._order == "none":
             return waiting, []
-        wave, rest, lanes = [], [], set()
+        wave: list[tuple[int, Message]] = []
+        rest: list[tuple[int, Message]] = []
+        lanes: set[object] = set()
         for index, message in waiting:
             lane = self._lane(index, message)
             (rest if lane in lanes else wave).append((index, message))

@@ -26,7 +26,18 @@ CLASSES: list[type[OutboxError]] = [
 _BRANCH = re.compile(r"^    (?P<lines>[│ ├└─]*)(?P<name>\w+)(?P<rest>.*)$")
 _HEADING = re.compile(r"^### `(?P<name>\w+)` \(`(?P<code>[\w-]+)`\)$", re.MULTILINE)
 
+
+class Refused(ValueError):
+    """Equal to its copy, as values are."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refused) and other.args == self.args
+
+    __hash__ = ValueError.__hash__
+
+
 MADE: dict[str, Callable[[], OutboxError]] = {
+    "SomeFailed": lambda: errors.SomeFailed({UUID(int=7): Refused("no")}),
     "InvalidEvent": lambda: errors.InvalidEvent("why", field="key"),
     "WrongArgument": lambda: errors.WrongArgument("why", field="key"),
     "UnknownEventType": lambda: errors.UnknownEventType("why", field="event_type"),

@@ -23,6 +23,7 @@ PUBLIC = [
     "Reject",
     "RetryLater",
     "RetryPolicy",
+    "SomeFailed",
     "__version__",
     "event_context",
     "event_type",

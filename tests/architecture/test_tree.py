@@ -19,6 +19,7 @@ LONGEST_MODULE = 300
 LONGEST_FUNCTION = 60
 
 LONG_MODULES = {
+    "sa_outbox/outbox.py": "the one object a program makes: every method says what it is for",
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
     "sa_outbox/consumer/cursor.py": "one loop, and what its hands and the services ask of it",
     "sa_outbox/logs.py": "every observation has its line here, beside how lines are written",

@@ -65,7 +65,7 @@ class TestHandlers:
 
         for name in told.keys() - {"name", "on"}:
             assert read(told[name]) == default_of(fields[name]), name
-        assert fields.keys() - told.keys() == {"handler"}
+        assert fields.keys() - told.keys() == {"handler", "forwarding"}
 
     def test_the_fields_of_a_retry_policy_have_their_defaults(self) -> None:
         told = {bare(row[0]): read(row[1]) for row in rows("handlers.md", "## Retries")}

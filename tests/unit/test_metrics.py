@@ -67,6 +67,7 @@ EVERYTHING: list[Observation] = [
     observe.WentCareful("billing", 7, 1),
     observe.Ticked("nightly", None, 0),  # type: ignore[arg-type]  # the time is not looked at
     observe.DatabaseAway("horizon", SECRET, 1.0),
+    observe.RelayAway("billing", SECRET, 1.0),
     observe.LoopBlocked(6.0, SECRET),
     observe.HandlerIgnoredCancel("billing", 7, 1.0),
     observe.PartitionDropped("outbox_p0", 1, 1000),
