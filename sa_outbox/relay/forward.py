@@ -8,12 +8,13 @@ key's events once, in their order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, SomeFailed, Undeliverable
 
+from .answering import because
 from .message import Message
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from .message import Answer, Relay
 
-Failed = TypeVar("Failed", bound=RelayError)
 MOST_KNOWN = 10_000
 """Destinations that are remembered as good."""
 
@@ -119,10 +119,10 @@ class Forward:
         except Undeliverable as error:
             return error
         except ConfigError as error:
-            return _because(Undeliverable(str(error), kind="unknown-destination"), error)
+            return because(Undeliverable(str(error), kind="unknown-destination"), error)
         except Exception as error:  # noqa: BLE001 - the map is the user's
             text = f"no message could be made of the event: {type(error).__name__}: {error}"
-            return _because(Undeliverable(text, kind="serialization"), error)
+            return because(Undeliverable(text, kind="serialization"), error)
         return message
 
     def _check(self, destination: str) -> None:
@@ -138,15 +138,10 @@ class Forward:
                 answers = await self.relay.send(messages)
         except TimeoutError as error:
             text = f"no answer within {self._timeout:g} s"
-            return [_because(RelayUnavailable(text), error)] * len(messages)
+            return [because(RelayUnavailable(text), error)] * len(messages)
         except Exception as error:  # noqa: BLE001 - the relay's answer for all of them
             return [error] * len(messages)
         if len(answers) != len(messages):
             text = f"the relay answered {len(answers)} times for {len(messages)} messages"
             return [RelayError(text)] * len(messages)
         return answers
-
-
-def _because(error: Failed, cause: BaseException) -> Failed:
-    error.__cause__ = cause
-    return error
