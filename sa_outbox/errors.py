@@ -35,6 +35,7 @@
     ├── RelayError                  a relay could not forward an event: retried
     │   ├── Undeliverable           the other side will never take it: a dead letter
     │   └── RelayUnavailable        the other side can't be reached: the relay waits
+    ├── InvalidWebhook              a received webhook is not what its sender signed   (ValueError)
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
         ├── Reject                  no further attempt: a dead letter
@@ -440,3 +441,12 @@ class RelayUnavailable(RelayError):
     """The other side can't be reached. No attempt is counted: the relay waits, and tries again."""
 
     code = "relay-unavailable"
+
+
+class InvalidWebhook(OutboxError, ValueError):
+    """A webhook that was received has no signature that fits, or an old one.
+
+    Raised by ``sa_outbox.webhooks.verify``. Answer with 400 or 401, and act on nothing.
+    """
+
+    code = "invalid-webhook"
