@@ -2,7 +2,7 @@
 
 Fills a scratch database of an embedded server (or of --database-url: give an EMPTY database), then
 asks ``overview()`` again and again on one connection, and runs the whole command
-``sa-outbox status --json`` as a process.
+``sa-outbox status --json`` as a process; beside it the processes that it can't be faster than.
 
     python -m benchmarks.bench_overview --events 10000000 --listeners 100
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -86,9 +85,45 @@ def address(given: str | None) -> Iterator[str]:
         yield server.url()
 
 
+def times(command: list[str], environment: dict[str, str]) -> list[float]:
+    """Seconds that the whole process takes, again and again; the first one is not counted."""
+    taken = []
+    for number in range(TIMES + 1):
+        began = perf_counter()
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        if number:
+            taken.append(perf_counter() - began)
+    return taken
+
+
+def told(what: str, taken: list[float]) -> None:
+    best, middle = min(taken) * 1000, median(taken) * 1000
+    print(f"  {what:<34} best {best:4.0f} ms, median {middle:4.0f} ms")
+
+
+def measure_processes(url: str) -> None:
+    """The command, and beneath it what a Python process needs without a line of ours."""
+    print(f"whole processes, {TIMES} times each")
+    environment = {**os.environ, "SA_OUTBOX_DATABASE_URL": url}
+    told(
+        "sa-outbox status --json",
+        times([sys.executable, "-m", "sa_outbox", "status", "--json"], environment),
+    )
+    connect = f"import asyncio, asyncpg; asyncio.run(asyncpg.connect({url!r}))"
+    for what, program in (
+        ("python, nothing else", "pass"),
+        ("import click", "import click"),
+        ("import click, asyncpg", "import click, asyncpg"),
+        ("the same, and connect", f"import click; {connect}"),
+        ("import sqlalchemy", "import sqlalchemy"),
+        ("import sqlalchemy.ext.asyncio", "import sqlalchemy.ext.asyncio"),
+    ):
+        told(what, times([sys.executable, "-c", program], environment))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--events", type=int, default=50_000)
     parser.add_argument("--listeners", type=int, default=100)
     parser.add_argument("--database-url")
     options = parser.parse_args()
@@ -111,19 +146,7 @@ def main() -> None:
             assert len(found.listeners) == options.listeners
         engine.dispose()
         print(f"overview(): median {median(taken) * 1000:.0f} ms, worst {max(taken) * 1000:.0f} ms")
-        command = [sys.executable, "-m", "sa_outbox", "status", "--json"]
-        environment = {**os.environ, "SA_OUTBOX_DATABASE_URL": url}
-        whole, before = [], resource.getrusage(resource.RUSAGE_CHILDREN)
-        for _ in range(TIMES // 2):
-            began = perf_counter()
-            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-            whole.append(perf_counter() - began)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(
-            f"sa-outbox status --json: median {median(whole) * 1000:.0f} ms,"
-            f" best {min(whole) * 1000:.0f} ms; {used / len(whole) * 1000:.0f} ms of CPU each"
-        )
+        measure_processes(url)
 
 
 if __name__ == "__main__":

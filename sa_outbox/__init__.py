@@ -18,7 +18,7 @@ SQLAlchemy does not make public), ``event.py`` (the event), ``event_types.py`` (
 versions, upcasters), ``context.py`` and ``contract.py`` (whose it is and who did it, and what an
 event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
 ``cron.py`` (recurring events), ``arguments.py`` and ``codec.py`` (what may be stored),
-``stable_key.py`` (idempotency keys), ``inbox.py`` (the receiving side of other systems' messages),
+``stable_keys.py`` (idempotency keys), ``inbox.py`` (the receiving side of other systems' messages),
 ``cancelling.py`` and ``status.py`` (cancel an event, ask what became of it), ``place.py`` (in whose
 transaction),
 ``tables.py`` (the tables), ``migrations`` (the DDL, frozen), ``schema`` (migrate and verify),
@@ -28,19 +28,10 @@ same in a browser), ``monitoring`` (health, metrics, traces; ``tracing.py`` is w
 those of ``docs/glossary.md``.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ._version import __version__
-from .category import Category
-from .context import event_context
-from .contract import Contract
-from .errors import OutboxError, Reject, RetryLater, SomeFailed
-from .event import Event
-from .event_types import event_type, upcaster
-from .outbox import Outbox
-from .producer.entity import RecordsEvents
-from .producer.session import AsyncOutboxSession, OutboxSession
-from .rate import Rate
-from .retry import RetryPolicy
-from .stable_key import stable_key
 
 __all__ = [
     "AsyncOutboxSession",
@@ -62,3 +53,50 @@ __all__ = [
     "stable_key",
     "upcaster",
 ]
+
+# Each is imported when somebody asks for it: ``sa-outbox status`` would wait longer for
+# SQLAlchemy's ORM, which it has no use for, than for its answer. Type checkers read the first half
+# and see plain imports; a test holds the halves together.
+if TYPE_CHECKING:
+    from .category import Category
+    from .context import event_context
+    from .contract import Contract
+    from .errors import OutboxError, Reject, RetryLater, SomeFailed
+    from .event import Event
+    from .event_types import event_type, upcaster
+    from .outbox import Outbox
+    from .producer.entity import RecordsEvents
+    from .producer.session import AsyncOutboxSession, OutboxSession
+    from .rate import Rate
+    from .retry import RetryPolicy
+    from .stable_keys import stable_key
+else:
+    _HOMES = {
+        "AsyncOutboxSession": "producer.session",
+        "Category": "category",
+        "Contract": "contract",
+        "Event": "event",
+        "Outbox": "outbox",
+        "OutboxError": "errors",
+        "OutboxSession": "producer.session",
+        "Rate": "rate",
+        "RecordsEvents": "producer.entity",
+        "Reject": "errors",
+        "RetryLater": "errors",
+        "RetryPolicy": "retry",
+        "SomeFailed": "errors",
+        "event_context": "context",
+        "event_type": "event_types",
+        "stable_key": "stable_keys",
+        "upcaster": "event_types",
+    }
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value  # the next one who asks does not come here
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

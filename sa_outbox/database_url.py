@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
-
-from .schema.connect import parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +16,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., None]")
 
 VARIABLES = ["SA_OUTBOX_DATABASE_URL", "DATABASE_URL"]
+
+_PLAIN = re.compile(
+    r"postgres(ql)?://((?P<user>[\w.~-]+)(:(?P<password>[\w.~-]+))?@)?"
+    r"(?P<place>[\w.-]+(:[1-9]\d*)?/[\w.~-]+)(\?[\w.~=&/-]*)?",
+    re.ASCII,
+)
 
 database_url_option = click.option(
     "--database-url",
@@ -52,21 +57,58 @@ def names_options(command: F) -> F:
     return command
 
 
+class PlainUrl(NamedTuple):
+    """An address that everybody understands alike: of PostgreSQL, without the name of a driver,
+    and without a character that some would decode and others not."""
+
+    url: str
+    password: str | None
+    shown: str
+    """Without anything secret, as ``schema.connect.shown`` has it."""
+
+
+def plain_url(url: str) -> PlainUrl | None:
+    """None: SQLAlchemy has to say what *url* is."""
+    found = _PLAIN.fullmatch(url)
+    if found is None:
+        return None
+    user = f"{found['user']}@" if found["user"] else ""
+    return PlainUrl(url, found["password"], f"postgresql://{user}{found['place']}")
+
+
 def parse_database_url(url: str | None) -> URL:
     """What the option holds, or an answer that says how to give it."""
-    if not url:
-        raise click.UsageError("which database? Set SA_OUTBOX_DATABASE_URL, or say --database-url")
-    return parse_given_url(url, "url", "SA_OUTBOX_DATABASE_URL")
+    return parse_given_url(_given(url), "url", "SA_OUTBOX_DATABASE_URL")
+
+
+def parse_plain_url(url: str | None) -> PlainUrl | None:
+    """The same for those who can do without SQLAlchemy; None: this address can not."""
+    found = plain_url(_given(url))
+    if found is not None:
+        _warn_if_seen(found.password, "url", "SA_OUTBOX_DATABASE_URL")
+    return found
 
 
 def parse_given_url(url: str, parameter: str, variable: str) -> URL:
     """Understand an address; warn if its password stands where everybody can read it."""
+    from .schema.connect import parse_url  # noqa: PLC0415 - loads SQLAlchemy: not for help, status
+
     parsed = parse_url(url)
+    _warn_if_seen(parsed.password, parameter, variable)
+    return parsed
+
+
+def _given(url: str | None) -> str:
+    if not url:
+        raise click.UsageError("which database? Set SA_OUTBOX_DATABASE_URL, or say --database-url")
+    return url
+
+
+def _warn_if_seen(password: object, parameter: str, variable: str) -> None:
     source = click.get_current_context().get_parameter_source(parameter)
-    if parsed.password is not None and source is ParameterSource.COMMANDLINE:
+    if password is not None and source is ParameterSource.COMMANDLINE:
         click.echo(
             "warning: a password on the command line can be read by everybody on this machine; "
             f"{variable} or PGPASSWORD can not",
             err=True,
         )
-    return parsed

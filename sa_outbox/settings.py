@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
@@ -12,64 +11,18 @@ from typing import TYPE_CHECKING, Literal
 from .category import Categories
 from .contract import Contract
 from .errors import ConfigError
+from .table_names import Names as Names  # noqa: PLC0414 - public here
+from .table_names import check_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .category import Given
 
-MAX_IDENTIFIER_BYTES = 63
-"""PostgreSQL cuts longer names off without a word, and two of them become one."""
-
 RETENTIONS = ("retention", "audit_retention", "dead_letter_retention")
 """Settings that are spans of up to ten years, or None."""
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_TIME, _ONE_DAY, _TEN_YEARS = timedelta(0), timedelta(days=1), timedelta(days=3653)
-_LONGEST_SUFFIX = len("_idempotency_keys_expires_at_idx")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Names:
-    """Where the tables are and what they are called."""
-
-    schema: str | None = None
-    """Schema of the tables; None: wherever the connection's ``search_path`` leads.
-
-    Give it by name when the application uses ``schema_translate_map``, which would otherwise move
-    the outbox with everything else. The schema is made by the migration if it does not exist.
-    """
-
-    prefix: str = "outbox"
-    """Name of the log, and the beginning of every other table's name."""
-
-    channel: str | None = None
-    """Channel of NOTIFY; None: ``prefix``, or ``schema_prefix`` when there is a schema.
-
-    Channels belong to the database, not to a schema: two outboxes in one database need two.
-    """
-
-    def __post_init__(self) -> None:
-        if self.schema is not None:
-            check_identifier("schema", self.schema)
-        check_identifier("prefix", self.prefix, longest=MAX_IDENTIFIER_BYTES - _LONGEST_SUFFIX)
-        check_identifier("channel", self.notify_channel)
-
-    @property
-    def notify_channel(self) -> str:
-        if self.channel is not None:
-            return self.channel
-        return self.prefix if self.schema is None else f"{self.schema}_{self.prefix}"
-
-    @property
-    def options(self) -> list[str]:
-        """These names as options of the ``sa-outbox`` command; those by default left out."""
-        given = [] if self.schema is None else ["--schema", self.schema]
-        return given if self.prefix == "outbox" else [*given, "--prefix", self.prefix]
-
-    def table(self, suffix: str = "") -> str:
-        """Name of a table without its schema: the log, or ``prefix_suffix``."""
-        return f"{self.prefix}_{suffix}" if suffix else self.prefix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,16 +232,3 @@ def notify_allowed_by_environment() -> bool:
     if value not in ("on", "off"):
         raise ConfigError(f'SA_OUTBOX_NOTIFY must be "on" or "off", not {value!r}')
     return value == "on"
-
-
-def check_identifier(what: str, value: str, *, longest: int = MAX_IDENTIFIER_BYTES) -> None:
-    """Refuse a name that would need quoting tricks, be cut off, or hide a statement."""
-    if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
-        raise ConfigError(
-            f"{what} must be letters, digits and underscores, not beginning with a digit; "
-            f"got {value!r}"
-        )
-    if len(value.encode()) > longest:
-        raise ConfigError(f"{what} {value!r} is longer than {longest} bytes")
-    if value.lower().startswith("pg_"):
-        raise ConfigError(f"{what} {value!r}: names that begin with pg_ belong to PostgreSQL")

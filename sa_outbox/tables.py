@@ -16,7 +16,7 @@ from sqlalchemy import Column, MetaData, Table
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 if TYPE_CHECKING:
-    from .settings import Names
+    from .table_names import Names
 
 STATES = ("scheduled", "parked", "behind", "cancelled")
 """States of a delivery that has a row; a lease says whether it is running."""
@@ -43,6 +43,7 @@ class Tables:
     Not in the user's: their ``create_all`` and autogenerate have nothing to do with these.
     """
 
+    names: Names
     metadata: MetaData
     meta: Table
     outbox: Table
@@ -63,6 +64,7 @@ def tables(names: Names) -> Tables:
     """Describe the tables under these names: once, for nobody changes them. Touches no database."""
     metadata = MetaData(schema=names.schema)
     return Tables(
+        names=names,
         metadata=metadata,
         meta=_meta(metadata, names.table("meta")),
         outbox=_outbox(metadata, names.table()),

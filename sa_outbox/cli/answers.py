@@ -5,19 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import asyncpg
 import click
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sa_outbox.errors import ConfigError, OutboxError
-from sa_outbox.schema.connect import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import URL
 
-    from sa_outbox.settings import Names
+    from sa_outbox.table_names import Names
 
 
 def called(names: Names) -> str:
@@ -25,7 +22,7 @@ def called(names: Names) -> str:
 
 
 @contextmanager
-def told_in_one_line(database: URL | None = None) -> Iterator[None]:
+def told_in_one_line(database: URL | str | None = None) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
@@ -34,18 +31,33 @@ def told_in_one_line(database: URL | None = None) -> Iterator[None]:
         raise click.UsageError(str(error)) from error
     except OutboxError as error:
         raise click.ClickException(str(error)) from error
-    except DBAPIError as error:
-        raise _failed(database, error.orig or error) from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError, OSError) as error:
-        # asyncpg's errors while connecting are not wrapped by SQLAlchemy.
-        raise _failed(database, error) from error
+    except Exception as error:
+        reason = _reason(error)
+        if reason is None:
+            raise
+        raise _failed(database, reason) from error
 
 
-def _failed(database: URL | None, error: BaseException) -> click.ClickException:
-    lines = str(error).strip().splitlines()
-    reason = lines[0] if lines else type(error).__name__
+def _reason(error: Exception) -> str | None:
+    """The first line of what a database has to say, or the way to it; None: another fault."""
+    import asyncpg  # noqa: PLC0415 - who needs no database, and no reason, does not wait for them
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415
+
+    # asyncpg's errors while connecting are not wrapped by SQLAlchemy.
+    told = (asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError, OSError)
+    if not isinstance(error, told):
+        return None
+    cause = error.orig or error if isinstance(error, DBAPIError) else error
+    lines = str(cause).strip().splitlines()
+    return lines[0] if lines else type(cause).__name__
+
+
+def _failed(database: URL | str | None, reason: str) -> click.ClickException:
+    from sa_outbox.schema.connect import parse_url, shown  # noqa: PLC0415 - as above
+
     if database is None:
         return click.ClickException(reason)
-    if database.password:
-        reason = reason.replace(str(database.password), "***")
-    return click.ClickException(f"{shown(database)}: {reason}")
+    parsed = parse_url(database)
+    if parsed.password:
+        reason = reason.replace(str(parsed.password), "***")
+    return click.ClickException(f"{shown(parsed)}: {reason}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 NARROWEST = 8
 """Characters that a column keeps when the terminal is too narrow for all of them."""
 MASKED = "***"
+_NAMES: dict[type, list[str]] = {}
 
 
 def escaped(value: object, *, lines: bool = False) -> str:
@@ -89,19 +89,27 @@ def as_json(value: object) -> str:
 
 def plain(value: object) -> Any:
     """Dataclasses with their properties, as JSON has it."""
-    if is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in fields(value)]
-        names += [name for name, of in vars(type(value)).items() if isinstance(of, property)]
-        return {name: plain(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
+    if names := _names_in(type(value)):
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
     return str(value)
+
+
+def _names_in(cls: type) -> list[str]:
+    """Fields and properties of a dataclass; of others, none."""
+    if cls not in _NAMES:
+        names = [each.name for each in fields(cls)] if is_dataclass(cls) else []
+        if names:
+            names += [name for name, of in vars(cls).items() if isinstance(of, property)]
+        _NAMES[cls] = names
+    return _NAMES[cls]
 
 
 def document(text: str | None, masks: Sequence[str] = ()) -> str:
@@ -160,4 +168,6 @@ def _width(text: str) -> int:
 
 
 def _terminal_width() -> int:
+    import shutil  # noqa: PLC0415 - a few milliseconds that programs, who want JSON, need not wait
+
     return shutil.get_terminal_size((200, 50)).columns

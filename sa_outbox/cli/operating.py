@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import click
-from sqlalchemy.exc import DBAPIError
 
-from sa_outbox.database_url import database_url_option, names_options, parse_database_url
-from sa_outbox.schema.connect import shown, transact
-from sa_outbox.settings import Names
-from sa_outbox.tables import tables
+from sa_outbox.database_url import (
+    database_url_option,
+    names_options,
+    parse_database_url,
+    parse_plain_url,
+)
+from sa_outbox.table_names import Names
 
 from .answers import called, told_in_one_line
 from .display import colours
@@ -35,15 +38,27 @@ _AGO = re.compile(r"(\d+)\s*([smhdw])\s*")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class Place(NamedTuple):
-    """Which outbox of which database."""
+class Place:
+    """Which outbox of which database. What needs SQLAlchemy is made when somebody asks for it."""
 
-    database: URL
-    names: Names
-    tables: Tables
+    def __init__(self, url: str | None, names: Names) -> None:
+        self.names = names
+        self.plain = parse_plain_url(url)
+        """Its address, if that can be understood without SQLAlchemy."""
+        self.database: URL | str = self.plain.url if self.plain else parse_database_url(url)
+
+    @cached_property
+    def tables(self) -> Tables:
+        from sa_outbox.tables import tables  # noqa: PLC0415 - see above
+
+        return tables(self.names)
 
     def ask(self, work: Callable[[Connection, Tables], T]) -> T:
         """Run *work* in a transaction. A deadlock with a consumer is nobody's fault: again."""
+        from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - see above
+
+        from sa_outbox.schema.connect import transact  # noqa: PLC0415
+
         with told_in_one_line(self.database):
             for attempt in range(ATTEMPTS):
                 try:
@@ -56,7 +71,15 @@ class Place(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return f"{called(self.names)} in {shown(self.database)}"
+        return f"{called(self.names)} in {self._shown_database}"
+
+    @property
+    def _shown_database(self) -> str:
+        if self.plain is not None:
+            return self.plain.shown
+        from sa_outbox.schema.connect import parse_url, shown  # noqa: PLC0415 - see above
+
+        return shown(parse_url(self.database))
 
 
 def place_options(command: F) -> F:
@@ -69,7 +92,7 @@ def place_of(options: dict[str, Any]) -> Place:
     click.get_current_context().color = colours()
     with told_in_one_line():
         names = Names(schema=options.pop("schema_name"), prefix=options.pop("prefix"))
-        return Place(parse_database_url(options.pop("url")), names, tables(names))
+        return Place(options.pop("url"), names)
 
 
 def operator_options(command: F) -> F:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .answers import told_in_one_line
 from .display import as_json, moment, span, table
 from .operating import place_of, place_options
 
@@ -91,9 +92,15 @@ def top(*, interval: float, **options: Any) -> None:
 
 
 def _overview(place: Place) -> Overview:
-    from sa_outbox.operations.overview import overview  # noqa: PLC0415 - not for its help
+    from sa_outbox.operations.overview import overview, overview_of  # noqa: PLC0415 - not for help
 
-    return place.ask(overview)
+    from .shortcut import answers  # noqa: PLC0415
+
+    found = None
+    if place.plain is not None:
+        with told_in_one_line(place.database):
+            found = answers(place.plain.url, place.names)
+    return place.ask(overview) if found is None else overview_of(found)
 
 
 def complaints(found: Overview, *, max_lag: float, max_dead: int) -> Iterator[str]:

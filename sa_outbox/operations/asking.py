@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from sa_outbox.settings import Names
-
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.sql import Executable
@@ -28,11 +26,6 @@ _RIGHTS: Final = {
 }
 
 
-def names_of(tables: Tables) -> Names:
-    """The names under which these tables were described."""
-    return Names(schema=tables.outbox.schema, prefix=tables.outbox.name)
-
-
 class Asking:
     """Runs statements in the caller's transaction. Errors hold no parameters."""
 
@@ -48,5 +41,5 @@ class Asking:
             from sa_outbox.producer.write import raise_if_mendable  # noqa: PLC0415 - loads the ORM
 
             error.hide_parameters = True  # payloads and keys, and errors end in logs
-            raise_if_mendable(error, names_of(self._tables), _RIGHTS)
+            raise_if_mendable(error, self._tables.names, _RIGHTS)
             raise

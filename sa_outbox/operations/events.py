@@ -9,7 +9,7 @@ from sa_outbox.arguments import checked_event_id
 from sa_outbox.errors import EventNotFound
 from sa_outbox.sql import searching
 
-from .asking import Asking, names_of
+from .asking import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,7 +154,7 @@ def show_event(
     wanted = checked_event_id(event_id)
     if not rows:
         rows = asking.rows(searching.event(tables, by_position=False), event_id=wanted)
-    settings = Settings(names=names_of(tables))
+    settings = Settings(names=tables.names)
     statuses = Statuses(tables, settings, Listeners() if listeners is None else listeners)
     status = statuses.ask(connection, statuses.wanted(wanted, None, None, None))
     dead = asking.rows(

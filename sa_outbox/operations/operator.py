@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from sa_outbox.arguments import checked_text
 from sa_outbox.sql.notify import notify
 
-from .asking import Asking, names_of
+from .asking import Asking
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -45,5 +45,5 @@ def current_operator(why: str | None = None) -> Operator:
 def wake(connection: Connection, tables: Tables, channel: str | None = None) -> None:
     """Have the consumers look again when the transaction commits. Without it they find out by
     themselves, after a third of their lease's duration at the latest."""
-    chosen = names_of(tables).notify_channel if channel is None else channel
+    chosen = tables.names.notify_channel if channel is None else channel
     Asking(connection, tables).rows(notify(chosen, RELEASED))

@@ -1,4 +1,8 @@
-"""How everything stands: the listeners, what waits for them, who works for them."""
+"""How everything stands: the listeners, what waits for them, who works for them.
+
+``overview`` asks; ``overview_of`` makes one of the answers, for whoever has asked the questions of
+``sql/overview.py`` in another way. Needs no SQLAlchemy until somebody comes with a connection.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.sql import overview as statements
-from sa_outbox.sql.horizon import holders_named
-
-from .asking import Asking
+from sa_outbox.sql.overview import MOST_COUNTED, clause, questions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
     from sa_outbox.tables import Tables
-
-MOST_COUNTED = 1000
-"""What is counted is counted up to here, for each listener; more is told as a lower bound."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,14 +174,17 @@ class Overview:
 
 
 def overview(connection: Connection, tables: Tables) -> Overview:
-    """Ask how everything stands. Six cheap statements, whatever the length of the log."""
+    """Ask how everything stands. Seven cheap statements, whatever the length of the log."""
+    from .asking import Asking  # noqa: PLC0415 - see above
+
     asking = Asking(connection, tables)
-    most = {"most": MOST_COUNTED}
-    (log,) = asking.rows(statements.log(tables))
-    cursors = asking.rows(statements.cursors(tables), **most)
-    waiting = {row["name"]: row for row in asking.rows(statements.deliveries(tables), **most)}
-    taken = {row["name"]: row for row in asking.rows(statements.ranges(tables))}
-    dead = asking.rows(statements.dead_letters(tables), **most)
+    asked = questions(tables.names)
+    return overview_of({name: asking.rows(clause(each)) for name, each in asked.items()})
+
+
+def overview_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Overview:
+    """What the rows say that the questions were answered with."""
+    (log,) = answers["log"]
     return Overview(
         at=log["at"],
         database=log["database"],
@@ -193,10 +194,10 @@ def overview(connection: Connection, tables: Tables) -> Overview:
         log=_log(log),
         listeners=tuple(
             _listeners(
-                cursors,
-                {name: _deliveries(row) for name, row in waiting.items()},
-                {name: _ranges(row) for name, row in taken.items()},
-                {row["name"]: row["count"] for row in dead},
+                answers["cursors"],
+                {row["name"]: _deliveries(row) for row in answers["deliveries"]},
+                {row["name"]: _ranges(row) for row in answers["ranges"]},
+                {row["name"]: row["count"] for row in answers["dead_letters"]},
                 log["last_id"] or 0,
             )
         ),
@@ -207,9 +208,9 @@ def overview(connection: Connection, tables: Tables) -> Overview:
                 queues=tuple(row["queues"]),
                 started_at=row["started_at"],
             )
-            for row in asking.rows(statements.consumers(tables))
+            for row in answers["consumers"]
         ),
-        holders=tuple(Holder(**row) for row in asking.rows(holders_named(tables))),
+        holders=tuple(Holder(**row) for row in answers["holders"]),
     )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from .names import log_name
+from .overview import clause
+from .overview import holders as named
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -53,26 +55,8 @@ def look(tables: Tables) -> TextClause:
 
 
 def holders_named(tables: Tables) -> TextClause:
-    """The same with pid, application_name, state and age in seconds, the oldest first.
-
-    pid is None, and the rest unknown, for a prepared transaction. Other roles' application_name,
-    state and age are seen only by members of pg_read_all_stats.
-    """
-    return text(
-        f"""
-        SELECT l.virtualtransaction AS transaction, l.pid,
-               coalesce(a.application_name, '') AS application_name,
-               coalesce(a.state, '') AS state,
-               coalesce(CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS float8), 0)
-                   AS seconds
-        FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-        WHERE l.locktype = 'relation' AND l.relation = CAST('{log_name(tables)}' AS regclass)
-          AND l.database = (SELECT oid FROM pg_catalog.pg_database
-                            WHERE datname = current_database())
-          AND l.mode = 'RowExclusiveLock' AND l.granted
-        ORDER BY seconds DESC
-        """
-    )
+    """The same with who they are: as the overview tells it."""
+    return clause(named(tables.names))
 
 
 def holes(tables: Tables) -> TextClause:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
+    from ..table_names import Names
     from ..tables import Tables
 
 
@@ -18,3 +19,9 @@ def quoted(table: Table) -> str:
 
 def log_name(tables: Tables) -> str:
     return quoted(tables.outbox)
+
+
+def table_name(names: Names, suffix: str = "") -> str:
+    """The same without SQLAlchemy: the log, or the table that is called ``prefix_suffix``."""
+    name = f'"{names.table(suffix)}"'
+    return name if names.schema is None else f'"{names.schema}".{name}'

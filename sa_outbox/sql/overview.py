@@ -1,21 +1,23 @@
 """Statements that tell how everything stands, for people. Each is cheap on a log of any length.
 
 None counts the log: what is counted is counted up to a bound, and what is above it is told by ids.
+They are plain text without parameters, and this module needs no SQLAlchemy: a driver runs them as
+they are (``sa-outbox status``), and so does a ``Connection`` (``clause``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
-from sqlalchemy.types import Integer
-
-from .names import log_name, quoted
+from .names import table_name
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
-    from ..tables import Tables
+    from ..table_names import Names
+
+MOST_COUNTED = 1000
+"""What is counted is counted up to here, for each listener; more is told as a lower bound."""
 
 GAPS_LOOKED_AT = 20
 """Ranges of a cursor's gaps, the first ones, in which the oldest event is looked for."""
@@ -23,35 +25,54 @@ GAPS_LOOKED_AT = 20
 _SECONDS = "CAST(extract(epoch FROM {}) AS float8)"
 
 
-def log(tables: Tables) -> TextClause:
+def clause(statement: str) -> TextClause:
+    """One of these, as SQLAlchemy runs it."""
+    from sqlalchemy import text  # noqa: PLC0415 - see above
+
+    return text(statement)
+
+
+def questions(names: Names) -> dict[str, str]:
+    """All that the overview asks, in this order, under the names by which it takes the answers."""
+    return {
+        "log": log(names),
+        "cursors": cursors(names),
+        "deliveries": deliveries(names),
+        "ranges": ranges(names),
+        "dead_letters": dead_letters(names),
+        "consumers": consumers(names),
+        "holders": holders(names),
+    }
+
+
+def log(names: Names) -> str:
     """One row: database, role, address and port of the server, the time there, first_id and
     last_id of the log (None: it is empty).
 
     Takes no locks. The ends of the partitions' primary keys.
     """
-    return text(
-        f"""
+    log = table_name(names)
+    return f"""
         SELECT CAST(current_database() AS text) AS database, CAST(current_user AS text) AS role,
             host(inet_server_addr()) AS host, inet_server_port() AS port,
             clock_timestamp() AS at,
-            (SELECT min(id) FROM {log_name(tables)}) AS first_id,
-            (SELECT max(id) FROM {log_name(tables)}) AS last_id
+            (SELECT min(id) FROM {log}) AS first_id,
+            (SELECT max(id) FROM {log}) AS last_id
         """
-    )
 
 
-def cursors(tables: Tables) -> TextClause:
+def cursors(names: Names, *, most: int = MOST_COUNTED) -> str:
     """A row for each partition of each listener, in order.
 
-    ``above``: events of any type above its cursor, counted up to :most; ``in_gaps``: ids below it
+    ``above``: events of any type above its cursor, counted up to *most*; ``in_gaps``: ids below it
     that are not settled, or may still appear; ``age``: seconds since the oldest event of either
     was written (None: there is none).
 
-    Takes no locks. A row of the log for each partition by its primary key, and up to :most entries
+    Takes no locks. A row of the log for each partition by its primary key, and up to *most* entries
     of that index; partitions of the log that end below the cursor are left out while it runs.
     """
-    return text(
-        f"""
+    log = table_name(names)
+    return f"""
         SELECT l.name, l.partition, l.partition_count, l.last_processed_id AS position,
             CASE WHEN l.lease_expires_at > clock_timestamp() THEN l.locked_by END AS owner,
             {_SECONDS.format("l.lease_expires_at - clock_timestamp()")} AS lease_seconds,
@@ -60,11 +81,11 @@ def cursors(tables: Tables) -> TextClause:
             l.last_error_code, l.last_error, l.last_error_at, l.paused_at, l.created_at,
             above.count AS above, gaps.ids AS in_gaps,
             {_SECONDS.format("clock_timestamp() - least(next.created_at, late.created_at)")} AS age
-        FROM {quoted(tables.listeners)} AS l
+        FROM {table_name(names, "listeners")} AS l
         CROSS JOIN LATERAL (
             SELECT count(*) AS count FROM (
-                SELECT FROM {log_name(tables)} AS o
-                WHERE o.id > l.last_processed_id ORDER BY o.id LIMIT :most
+                SELECT FROM {log} AS o
+                WHERE o.id > l.last_processed_id ORDER BY o.id LIMIT {most:d}
             ) AS few
         ) AS above
         CROSS JOIN LATERAL (
@@ -73,7 +94,7 @@ def cursors(tables: Tables) -> TextClause:
             FROM jsonb_array_elements(l.gaps) AS gap
         ) AS gaps
         LEFT JOIN LATERAL (
-            SELECT o.created_at FROM {log_name(tables)} AS o
+            SELECT o.created_at FROM {log} AS o
             WHERE o.id > l.last_processed_id ORDER BY o.id LIMIT 1
         ) AS next ON true
         LEFT JOIN LATERAL (
@@ -82,26 +103,24 @@ def cursors(tables: Tables) -> TextClause:
                   FROM jsonb_array_elements(l.gaps) WITH ORDINALITY AS g (gap, number)
                   ORDER BY number LIMIT {GAPS_LOOKED_AT}) AS gap
             CROSS JOIN LATERAL (
-                SELECT id, created_at FROM {log_name(tables)}
+                SELECT id, created_at FROM {log}
                 WHERE id BETWEEN gap.lo AND gap.hi ORDER BY id LIMIT 1
             ) AS o
             ORDER BY o.id LIMIT 1
         ) AS late ON true
         ORDER BY l.name, l.partition
         """
-    ).bindparams(bindparam("most", type_=Integer))
 
 
-def deliveries(tables: Tables) -> TextClause:
+def deliveries(names: Names, *, most: int = MOST_COUNTED) -> str:
     """Of each listener: how many of its deliveries are scheduled, parked, behind and cancelled,
-    among the first :most by position; next_due_at: when the first of those is due.
+    among the first *most* by position; next_due_at: when the first of those is due.
 
-    Takes no locks. Up to :most rows of each listener, by the primary key.
+    Takes no locks. Up to *most* rows of each listener, by the primary key.
     """
-    return text(
-        f"""
+    return f"""
         SELECT l.name, few.*
-        FROM (SELECT DISTINCT name FROM {quoted(tables.listeners)}) AS l
+        FROM (SELECT DISTINCT name FROM {table_name(names, "listeners")}) AS l
         CROSS JOIN LATERAL (
             SELECT count(*) AS counted,
                 count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
@@ -112,23 +131,21 @@ def deliveries(tables: Tables) -> TextClause:
             FROM (
                 SELECT state, CASE WHEN state IN ('scheduled', 'parked') AND range IS NULL
                                    THEN due_at END AS due_at
-                FROM {quoted(tables.deliveries)} WHERE listener = l.name
-                ORDER BY position LIMIT :most
+                FROM {table_name(names, "deliveries")} WHERE listener = l.name
+                ORDER BY position LIMIT {most:d}
             ) AS first
         ) AS few
         WHERE few.counted > 0
         """
-    ).bindparams(bindparam("most", type_=Integer))
 
 
-def ranges(tables: Tables) -> TextClause:
+def ranges(names: Names) -> str:
     """Of each queue that has some: ranges, those that nobody holds, ids that are left in them, and
     seconds since the oldest event in them was written.
 
     Takes no locks. A small table, and one row of the log for each queue.
     """
-    return text(
-        f"""
+    return f"""
         SELECT r.listener AS name, r.ranges, r.free, r.ids,
             {_SECONDS.format("clock_timestamp() - o.created_at")} AS age
         FROM (
@@ -137,27 +154,25 @@ def ranges(tables: Tables) -> TextClause:
                     WHERE one.locked_by IS NULL OR one.lease_expires_at <= clock_timestamp()
                 ) AS free,
                 CAST(sum(gap.hi - gap.lo + 1) AS bigint) AS ids, min(gap.lo) AS first
-            FROM {quoted(tables.ranges)} AS one
+            FROM {table_name(names, "ranges")} AS one
             CROSS JOIN LATERAL (
                 SELECT CAST(part ->> 0 AS bigint) AS lo, CAST(part ->> 1 AS bigint) AS hi
                 FROM jsonb_array_elements(one.gaps) AS part
             ) AS gap
             GROUP BY one.listener
         ) AS r
-        LEFT JOIN {log_name(tables)} AS o ON o.id = r.first
+        LEFT JOIN {table_name(names)} AS o ON o.id = r.first
         """
-    )
 
 
-def dead_letters(tables: Tables) -> TextClause:
+def dead_letters(names: Names, *, most: int = MOST_COUNTED) -> str:
     """Of each listener, also of one that is gone: dead letters that nobody has resolved, counted
-    up to :most for each.
+    up to *most* for each.
 
     Takes no locks. Served by the index on what is not resolved: each listener is jumped to.
     """
-    dead = quoted(tables.dead_letters)
-    return text(
-        f"""
+    dead = table_name(names, "dead_letters")
+    return f"""
         WITH RECURSIVE concerned AS (
             SELECT min(listener) AS name FROM {dead} WHERE resolution IS NULL
             UNION ALL
@@ -169,21 +184,41 @@ def dead_letters(tables: Tables) -> TextClause:
         CROSS JOIN LATERAL (
             SELECT count(*) AS count FROM (
                 SELECT FROM {dead} AS d
-                WHERE d.listener = c.name AND d.resolution IS NULL LIMIT :most
+                WHERE d.listener = c.name AND d.resolution IS NULL LIMIT {most:d}
             ) AS first
         ) AS few
         WHERE c.name IS NOT NULL
         """
-    ).bindparams(bindparam("most", type_=Integer))
 
 
-def consumers(tables: Tables) -> TextClause:
+def consumers(names: Names) -> str:
     """The consumers that have announced themselves and are alive: owner, listeners, queues,
     started_at, and seconds for which that is known. A small table."""
-    return text(
-        f"""
+    return f"""
         SELECT owner, listeners, queues, started_at,
             {_SECONDS.format("expires_at - clock_timestamp()")} AS seconds
-        FROM {quoted(tables.consumers)} WHERE expires_at > clock_timestamp() ORDER BY owner
+        FROM {table_name(names, "consumers")} WHERE expires_at > clock_timestamp() ORDER BY owner
         """
-    )
+
+
+def holders(names: Names) -> str:
+    """The transactions that hold RowExclusiveLock on the log, as ``horizon.holders`` has them, with
+    pid, application_name, state and age in seconds, the oldest first.
+
+    pid is None, and the rest unknown, for a prepared transaction. Other roles' application_name,
+    state and age are seen only by members of pg_read_all_stats. No table is read, and no lock of
+    the log is taken.
+    """
+    return f"""
+        SELECT l.virtualtransaction AS transaction, l.pid,
+               coalesce(a.application_name, '') AS application_name,
+               coalesce(a.state, '') AS state,
+               coalesce(CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS float8), 0)
+                   AS seconds
+        FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+        WHERE l.locktype = 'relation' AND l.relation = CAST('{table_name(names)}' AS regclass)
+          AND l.database = (SELECT oid FROM pg_catalog.pg_database
+                            WHERE datname = current_database())
+          AND l.mode = 'RowExclusiveLock' AND l.granted
+        ORDER BY seconds DESC
+        """

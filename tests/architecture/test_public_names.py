@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +57,37 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert sorted(sa_outbox.__all__) == PUBLIC
 
 
+def test_what_type_checkers_read_is_what_programs_find() -> None:
+    source = Path(sa_outbox.__file__).read_text()
+    read = {
+        name.name: node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for name in node.names
+        if name.name != "__version__"
+    }
+
+    assert read == sa_outbox._HOMES  # type: ignore[attr-defined]  # only at run time
+    assert sorted([*read, "__version__"]) == PUBLIC
+    assert set(PUBLIC) <= set(dir(sa_outbox))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_no_module_hides_a_public_name(name: str) -> None:
+    """The import of a module of this name would put it where the name is looked for."""
+    package = Path(sa_outbox.__file__).parent
+
+    assert not (package / f"{name}.py").exists()
+    assert not (package / name).exists()
+
+
+def test_a_name_that_does_not_exist_is_an_error_as_in_any_module() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Inbox'"):
+        sa_outbox.Inbox  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError, match="Inbox"):
+        from sa_outbox import Inbox  # type: ignore[attr-defined]  # noqa: F401, PLC0415
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_exists(name: str) -> None:
     assert hasattr(sa_outbox, name)
@@ -62,18 +95,18 @@ def test_every_public_name_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
 def test_every_public_name_is_documented(name: str) -> None:
-    documented = vars(sa_outbox)[name].__doc__
+    documented = getattr(sa_outbox, name).__doc__
 
     assert documented
     assert documented.strip()[0].isupper()
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in PUBLIC if inspect.isclass(vars(sa_outbox)[name])]
+    "name", [name for name in PUBLIC if inspect.isclass(getattr(sa_outbox, name))]
 )
 def test_every_public_method_is_documented_or_named_by_its_class(name: str) -> None:
     """A property may be explained by its class; a method with work to do may not."""
-    cls: type = vars(sa_outbox)[name]
+    cls: type = getattr(sa_outbox, name)
     undocumented = [
         method
         for base in cls.__mro__
@@ -88,7 +121,7 @@ def test_every_public_method_is_documented_or_named_by_its_class(name: str) -> N
 
 def test_importing_the_package_loads_no_driver_and_no_async_stack() -> None:
     program = (
-        "import sys, sa_outbox\n"
+        "import sys; from sa_outbox import *\n"
         f"print(*sorted(set({NOT_LOADED!r}) & {{name.partition('.')[0] for name in sys.modules}}))"
     )
 
@@ -104,7 +137,7 @@ def test_importing_the_package_starts_no_thread_and_opens_nothing() -> None:
     program = (
         "import threading, warnings\n"
         "warnings.simplefilter('error')\n"
-        "import sa_outbox\n"
+        "from sa_outbox import *\n"
         "print(threading.active_count())"
     )
 

@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import itertools
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import click
 import pytest
 
-from sa_outbox import Outbox, RetryPolicy, retry, settings
+from sa_outbox import Outbox, RetryPolicy, retry
 from sa_outbox.consume import command
 from sa_outbox.settings import ConsumerSettings, Limits, Names, Settings
 
@@ -78,7 +79,7 @@ def entries() -> dict[str, str]:
 class TestFields:
     @pytest.mark.parametrize(("cls", "field"), FIELDS)
     def test_every_field_has_a_docstring(self, cls: type, field: dataclasses.Field[Any]) -> None:
-        assert field.name in documented_fields(settings, cls)
+        assert field.name in documented_fields(sys.modules[cls.__module__], cls)
 
     @pytest.mark.parametrize("field", dataclasses.fields(RetryPolicy), ids=lambda each: each.name)
     def test_every_field_of_a_retry_policy_has_a_docstring(

@@ -18,8 +18,9 @@ from sa_outbox.operations.dead_letters import (
     show_dead_letter,
 )
 from sa_outbox.operations.events import EventFilter, first_id_since, list_events, show_event
-from sa_outbox.operations.overview import MOST_COUNTED, ListenerOverview, Overview, overview
+from sa_outbox.operations.overview import ListenerOverview, Overview, overview
 from sa_outbox.settings import Names
+from sa_outbox.sql.overview import MOST_COUNTED
 from sa_outbox.tables import tables
 
 TABLES = tables(Names())

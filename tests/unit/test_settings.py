@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.errors import ConfigError
-from sa_outbox.settings import Limits, Names, Settings, check_identifier
+from sa_outbox.settings import Limits, Names, Settings
+from sa_outbox.table_names import check_identifier
 
 BAD_IDENTIFIERS = [
     "",

@@ -79,7 +79,7 @@ class TestPromises:
     @pytest.mark.parametrize("seed", ["0", "1", "4711"])
     def test_another_process_makes_the_same_key_whatever_its_hashes(self, seed: str) -> None:
         program = (
-            "from sa_outbox.stable_key import stable_key\n"
+            "from sa_outbox.stable_keys import stable_key\n"
             "print(stable_key('a.b', {'b': {'x', 'y', 'z', 'w'}, 'a': 0.1, 'ä': None}))"
         )
 

@@ -3,7 +3,7 @@
 The same input gives the same key in every process, on every machine and version of Python, for
 ever: events of last week are to be recognised. So nothing here may depend on ``hash``, on the
 order of a mapping or set, on a locale or on ``repr`` of anything but a float. The keys in
-``tests/unit/test_stable_key.py`` are promises.
+``tests/unit/test_stable_keys.py`` are promises.
 
 How. Every value is written as bytes that tell their kind and their length, so that no two inputs
 run into each other: ``["a", "b"]``, ``["ab"]`` and ``"a,b"`` are three. The bytes are hashed.
