@@ -215,9 +215,9 @@ class RelayConformance:
             await self._check_unavailable(silent.getsockname()[1])
 
     async def _check_unavailable(self, port: int) -> None:
+        destination = await self.new_destination()
         before = asyncio.all_tasks()
         relay = self.make_relay_to("127.0.0.1", port)
-        destination = await self.new_destination()
         message = make_message(relay, destination, 0, key="k")
         with anyio.fail_after(self.time_limit):
             try:

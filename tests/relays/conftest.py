@@ -40,6 +40,13 @@ def name() -> str:
 
 
 @pytest.fixture(scope="session")
+def nats_url() -> str:
+    url = os.environ.get("RELAY_NATS_URL", "nats://127.0.0.1:4222")
+    skip_without(url, "NATS")
+    return url
+
+
+@pytest.fixture(scope="session")
 def redis_url() -> str:
     url = os.environ.get("RELAY_REDIS_URL", "redis://127.0.0.1:6379/0")
     skip_without(url, "Redis")

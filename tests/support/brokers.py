@@ -73,6 +73,14 @@ class PrivateServer:
         self.stop(signal.SIGKILL)
 
 
+class NatsServer(PrivateServer):
+    program = "nats-server"
+
+    def command(self) -> list[str]:
+        address = ["-a", "127.0.0.1", "-p", str(self.port)]
+        return [self.program, *address, *(self.options or ("-js", "-sd", str(self.folder)))]
+
+
 class RedisServer(PrivateServer):
     """Nothing that it confirmed is lost, whatever its end."""
 
