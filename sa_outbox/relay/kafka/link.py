@@ -1,0 +1,141 @@
+"""One producer, from its start to its end. It is not mended: after a failure there is another."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.partitioner import murmur2
+
+from .faults import unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .packing import Pack
+
+FAREWELL = 5.0
+"""Seconds for the end of a producer whose broker does not answer."""
+LET_IT_END = 1.0
+NO_LIMIT = 2**31 - 1
+"""How much goes into a record batch is decided by ``packing.py``."""
+
+_hash = lru_cache(maxsize=65536)(murmur2)  # in Python, and an event's key comes again and again
+
+
+class _NoAnswerError(TimeoutError):
+    """aiokafka would go on for ever."""
+
+
+class Link:
+    """Answers for records batches as they come; ``over`` as soon as one has failed."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.over = False
+        self._producer = AIOKafkaProducer(
+            **options, enable_idempotence=True, acks="all", max_batch_size=NO_LIMIT
+        )
+        self._under_way: set[anyio.CancelScope] = set()
+
+    async def start(self, *, within: float) -> None:
+        starting = asyncio.ensure_future(self._producer.start())
+        try:
+            with anyio.fail_after(within):
+                await asyncio.shield(starting)
+        except BaseException as error:
+            # Cancelled in the middle of its first request it would leave a connection open.
+            with anyio.move_on_after(LET_IT_END, shield=True):
+                await asyncio.wait([starting])
+            starting.cancel()
+            await self.give_up()
+            if isinstance(error, Exception):
+                raise unavailable(error) from error
+            raise
+
+    async def partitions(self, destination: str, *, within: float) -> list[int]:
+        """Raises ``UnknownTopicOrPartitionError`` if the brokers answer and do not know it."""
+        try:
+            with anyio.fail_after(within):
+                return sorted(await self._producer.partitions_for(destination))
+        except (TimeoutError, UnknownTopicOrPartitionError) as error:
+            if await self._is_heard():
+                text = f"no broker knows it, after {within:g} s"
+                raise UnknownTopicOrPartitionError(text) from error
+            raise unavailable(error) from error
+
+    def available(self, destination: str) -> list[int]:
+        """Partitions that have a leader, as far as is known."""
+        return sorted(self._producer.client.cluster.available_partitions_for_topic(destination))
+
+    async def deliver(self, packs: Sequence[Pack], *, within: float) -> None:
+        """Send them and wait: afterwards each is confirmed, or has its error, or the link was given
+        up meanwhile. If one has failed, or it is cancelled, the link is over."""
+        late = anyio.move_on_after(within)
+        self._under_way.add(late)
+        try:
+            with late:
+                async with anyio.create_task_group() as tasks:
+                    for pack in packs:
+                        tasks.start_soon(self._deliver, pack)
+        finally:
+            self._under_way.discard(late)
+            open_ones = [pack for pack in packs if not pack.confirmed]
+            for pack in open_ones:
+                pack.error = pack.error or _NoAnswerError(f"not confirmed within {within:g} s")
+            if open_ones:
+                await self.give_up()
+
+    async def give_up(self) -> None:
+        """Nothing that it still holds is sent, nothing of it is left. Whoever waits for it waits no
+        longer."""
+        self.over = True
+        for scope in self._under_way:
+            scope.cancel()
+        with anyio.move_on_after(FAREWELL, shield=True):
+            await self._end()
+
+    async def _deliver(self, pack: Pack) -> None:
+        destination, partition = pack.place
+        try:
+            batch = self._producer.create_batch()
+            for each in pack.records:
+                batch.append(key=each.key, value=each.value, timestamp=None, headers=each.headers)
+            sent = await self._producer.send_batch(batch, destination, partition=partition)
+            await sent
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it is this record batch's
+            pack.error = error
+        else:
+            pack.confirmed = True
+
+    async def _is_heard(self) -> bool:
+        with anyio.move_on_after(FAREWELL):
+            return bool(await self._producer.client.force_metadata_update())
+        return False
+
+    async def _end(self) -> None:
+        # stop() would wait until all is sent, for ever while nobody is there. There is no other way
+        # to say so but by the parts it is made of.
+        producer = self._producer
+        client, sender = producer.client, producer._sender.sender_task  # noqa: SLF001 - see above
+        if sender is not None:
+            sender.cancel()
+        client._maybe_wait_metadata = _not_any_more  # noqa: SLF001 - nobody will bring them
+        await client.close()
+        if sender is not None:
+            await asyncio.wait([sender])
+            await client.close()  # a request that was about to be sent has connected again
+        producer._closed = True  # noqa: SLF001 - else it complains when it is forgotten
+
+
+async def _not_any_more() -> None:
+    pass
+
+
+def partition_of(key: bytes, partitions: Sequence[int]) -> int:
+    """As Kafka's own clients choose it: other programs that send to this key find the same."""
+    found: int = partitions[(_hash(key) & 0x7FFFFFFF) % len(partitions)]
+    return found
