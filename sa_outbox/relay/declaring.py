@@ -59,7 +59,8 @@ def declare_relay(
     make = _mapped(name, map) if map is not None else _enveloped(name, relay, to, envelope)
     order = options.get("order", "key")
     forward = Forward(relay, make, order=order, timeout=timeout.total_seconds())
-    options = {"batch_size": BATCH, "retry": RETRY, "external": True, **options}
+    retry = getattr(relay, "retry", RETRY)
+    options = {"batch_size": BATCH, "retry": retry, "external": True, **options}
     options |= {"timeout": timeout + SPARE, "forwarding": forward}
     listener = declare(
         name, on, forward.all if relay.takes_batches else forward.one, options, settings
@@ -102,13 +103,13 @@ def _enveloped(
     if callable(to):
         choose = to
     elif isinstance(to, str):
-        choose = _filled(name, to)
+        choose = _filled(name, to, getattr(relay, "quote", str))
     else:
         raise ConfigError(f"relay {name!r} needs to=, where its messages go, or map=")
     return lambda event, epoch: wrap(event, choose(event), epoch=epoch, prefix=prefix)
 
 
-def _filled(name: str, to: str) -> Callable[[Event[Any]], str]:
+def _filled(name: str, to: str, quote: Callable[[str], str]) -> Callable[[Event[Any]], str]:
     """``"orders.{event_type}"``: a field in braces is the event's."""
     unknown = [each for each in _FIELD.findall(to) if each not in _FIELDS]
     if unknown:
@@ -124,7 +125,7 @@ def _filled(name: str, to: str) -> Callable[[Event[Any]], str]:
             text = getattr(event, found[1])
             if text is None:
                 raise ConfigError(f"to= of the relay needs the event's {found[1]}, it has none")
-            return str(text)
+            return quote(str(text))
 
         return _FIELD.sub(value, to)
 

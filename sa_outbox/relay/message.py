@@ -45,6 +45,9 @@ class Relay(Protocol):
     Made without connecting to anything; connects when it has something to send, and again when the
     connection was lost. One relay is used by one event loop, and ``send`` by one task at a time for
     each of the listener's ``concurrency``.
+
+    It may have two more attributes: ``retry``, a policy for listeners that are given none, and
+    ``quote``, a function for fields of the event that are put into ``to=``.
     """
 
     keeps_order: bool

@@ -101,6 +101,7 @@ SLEEPS = {
     "tests/postgres/consumer/test_giving_way.py": "a handler that computes is the scenario",
     "tests/browser/shop.py": "how long handlers and customers take is the scenario",
     "tests/browser/screenshots.py": "no test: a shop runs for a while before it is photographed",
+    "tests/support/endpoint.py": "how slowly a server answers is the scenario",
     "tests/support/writers.py": "how long writers pause in their transactions is the scenario",
 }
 """Files that call sleep, and why none of these calls waits for an effect."""

@@ -1,0 +1,70 @@
+"""What an answer means. Pure: a status and headers to what becomes of the message.
+
+=======================================  =========================================================
+2xx                                      it has the event: done, whatever its body says
+410                                      the endpoint is gone: a dead letter, as are the next ones
+429, 503 with ``Retry-After``            again, not before that time, at most a day; others wait too
+408, 425, 429, 5xx                       again by the retry policy
+3xx                                      the same: nothing is followed, and maintenance has an end
+other 4xx                                it will never take it: a dead letter; or again, by choice
+=======================================  =========================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sa_outbox.errors import RelayError, Undeliverable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sa_outbox.relay.message import Answer
+
+GONE = 410
+AWAY = frozenset({502, 503, 504})
+"""Said by what stands before the endpoint: they tell about it, and not about this event."""
+MOST_SHOWN = 500
+"""Characters of an answer's body that are kept."""
+_AGAIN = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, as far as it was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+class BadAnswer(RelayError):
+    """The endpoint answered, and not with success."""
+
+    def __init__(self, text: str, response: Reply) -> None:
+        super().__init__(text)
+        self.response = response
+        """Where the consumer finds ``Retry-After``. It waits for the longer of that and its policy:
+        an answer that asks for no time at all must not use up the attempts in a moment."""
+
+
+def judge(reply: Reply, *, retry_4xx: bool) -> Answer:
+    status = reply.status
+    if 200 <= status < 300:
+        return None
+    said = f"HTTP {status}{excerpt(reply.body)}"
+    if status == GONE:
+        return Undeliverable(f"the endpoint is gone: {said}")
+    if 400 <= status < 500 and status not in _AGAIN and not retry_4xx:
+        return Undeliverable(said)
+    return BadAnswer(said, reply)
+
+
+def excerpt(body: bytes) -> str:
+    """The beginning of a body as text that can be stored and shown: a stranger wrote it."""
+    text = body[: 4 * MOST_SHOWN].decode(errors="backslashreplace")
+    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:MOST_SHOWN])
+    shown = shown[:MOST_SHOWN] + (" ..." if len(text) > MOST_SHOWN else "")
+    return f": {shown}" if shown.strip() else ""

@@ -1,0 +1,294 @@
+"""Webhooks: each event is one signed POST.
+
+httpcore2, the part of httpx2 that speaks HTTP, and not httpx2 itself: it follows no redirect, reads
+no proxy from the environment, keeps no cookies and unpacks nothing, so none of that has to be
+switched off; and it asks our own ``Guarded`` for each connection.
+
+What a stranger's server can do to us is bounded: in time by one deadline for everything from the
+name to the answer (a time limit for each read never fires on a server that sends a byte per
+second), in memory by reading 64 kB of an answer and closing then.
+"""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import anyio
+import httpcore2
+
+from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
+from sa_outbox.retry import RetryPolicy
+from sa_outbox.retry_after import retry_after
+from sa_outbox.webhooks import keys_of, sign
+
+from .addresses import is_permitted, parse_networks
+from .answers import AWAY, GONE, BadAnswer, Reply, judge
+from .breaker import Breaker
+from .dialling import Denied, Guarded
+from .headers import headers_of
+from .secret import Secret, value_of
+from .target import Target, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_outbox.relay.message import Answer, Message
+
+    from .dialling import Resolve
+
+RETRY = RetryPolicy(
+    schedule=[
+        timedelta(seconds=5),
+        timedelta(minutes=5),
+        timedelta(minutes=30),
+        *(timedelta(hours=each) for each in (2, 5, 10, 14, 20, 24)),
+    ]
+)
+"""Ten attempts over about three days: somebody else's weekend."""
+MOST_READ = 64 * 1024
+"""Bytes of an answer's body."""
+FOR_THE_BODY = 2.0
+"""Seconds. The status has come, and decides: nothing in the body changes it."""
+IDLE = 20.0
+"""Seconds after which an idle connection is not used again: many servers close theirs after 60."""
+MOST_KNOWN = 10_000
+_LONGEST_REST = timedelta(hours=1)
+_UNREACHED = (
+    OSError,
+    ssl.SSLError,
+    httpcore2.NetworkError,
+    httpcore2.TimeoutException,
+    httpcore2.RemoteProtocolError,
+)
+
+
+class Webhook:
+    """Posts events to an endpoint, ``to=`` of ``outbox.relay``.
+
+    ::
+
+        outbox.relay(
+            "acme",
+            Webhook(secrets=Secret.env("ACME_WEBHOOK_SECRET")),
+            on="order.*",
+            to="https://acme.example/hooks",
+        )
+
+    *secrets* sign each message; two of them while they are changed, and an empty tuple for an
+    endpoint that wants no signature. *bearer* is sent as ``Authorization``. *timeout* is for all of
+    a message, from resolving the name to the answer; it has to be less than that of the relay.
+    *allow* are networks that are not public and may be sent to all the same; *allow_http* permits
+    addresses without TLS. *ssl_context* replaces the machine's own trust, for a certificate
+    authority of your own; one that verifies nothing is refused. *retry_4xx* attempts again what
+    other 4xx answers would make a dead letter. *give_up_after* is the age from which events are
+    given up while the endpoint is down. *resolve* replaces the resolver.
+    """
+
+    keeps_order = False
+    takes_batches = False
+    attribute_prefix = "ce-"
+    retry = RETRY
+
+    def __init__(
+        self,
+        *,
+        secrets: str | Secret | Sequence[str | Secret],
+        bearer: str | Secret | None = None,
+        timeout: timedelta = timedelta(seconds=15),
+        allow: Sequence[str] = (),
+        allow_http: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
+        retry_4xx: bool = False,
+        give_up_after: timedelta = timedelta(days=3),
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._secrets = [secrets] if isinstance(secrets, (str, Secret)) else list(secrets)
+        self._bearer = bearer
+        self._timeout = _seconds("timeout", timeout)
+        self._give_up_after = _seconds("give_up_after", give_up_after)
+        self._allow = parse_networks(allow)
+        self._allow_http = allow_http
+        self._ssl_context = _checked_context(ssl_context)
+        self._retry_4xx = retry_4xx
+        self._resolve = resolve
+        self._targets: dict[str, Target] = {}
+        self._breakers: dict[str, Breaker] = {}
+        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._keys: list[bytes] | None = None
+        for each in self._secrets:
+            if isinstance(each, str):
+                keys_of(each)
+            elif not isinstance(each, Secret):
+                raise ConfigError(f"secrets are str or Secret, not {type(each).__name__}")
+
+    @staticmethod
+    def quote(field: str) -> str:
+        """For a field of an event in ``to=``: it stays within its part of the address."""
+        return quote(field, safe="")
+
+    def check_destination(self, destination: str) -> None:
+        target = parse(destination, allow_http=self._allow_http)
+        if target.address is not None and not is_permitted(target.address, self._allow):
+            raise ConfigError(
+                f"webhooks are not sent to {target.address}, which is no public address; allow= "
+                "permits networks of your own"
+            )
+
+    async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
+        return [await self._post(each) for each in messages]
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
+
+    async def _post(self, message: Message) -> Answer:
+        breaker = self._breaker(message.destination)
+        match breaker.ask(monotonic()):
+            case "gone":
+                return Undeliverable("the endpoint is gone: it answered 410 before")
+            case "rest":
+                return self._resting(breaker, message)
+            case "go":
+                pass
+        try:
+            request = self._request(message)
+        except ConfigError as error:  # a secret is missing: this machine's fault, not the event's
+            return _because(RelayUnavailable(str(error)), error)
+        except Undeliverable as error:
+            return error
+        return await self._exchange(request, breaker)
+
+    async def _exchange(self, request: httpcore2.Request, breaker: Breaker) -> Answer:
+        try:
+            with anyio.fail_after(self._timeout):
+                reply = await self._reply(request)
+        except TimeoutError as error:
+            breaker.failed(monotonic())
+            return _because(RelayError(f"no answer within {self._timeout:g} s"), error)
+        except Denied as error:
+            breaker.succeeded()
+            return Undeliverable(str(error), kind="unknown-destination")
+        except httpcore2.LocalProtocolError as error:
+            text = f"no request could be made of the message: {error}"
+            return _because(Undeliverable(text, kind="serialization"), error)
+        except _UNREACHED as error:
+            breaker.failed(monotonic())
+            return _because(RelayError(f"{type(error).__name__}: {error}"), error)
+        answer = judge(reply, retry_4xx=self._retry_4xx)
+        self._learn(breaker, reply, answer)
+        return answer
+
+    def _learn(self, breaker: Breaker, reply: Reply, answer: Answer) -> None:
+        wait = retry_after(answer, now=datetime.now(UTC)) if isinstance(answer, BadAnswer) else None
+        if reply.status == GONE:
+            breaker.answered_gone(monotonic())
+        elif wait:
+            breaker.asked_to_wait(monotonic(), min(wait, _LONGEST_REST).total_seconds())
+        elif reply.status in AWAY:
+            breaker.failed(monotonic())
+        else:
+            breaker.succeeded()
+
+    def _resting(self, breaker: Breaker, message: Message) -> Answer:
+        created_at = message.event.created_at
+        if breaker.is_long_down(monotonic()) and created_at is not None:
+            age = (datetime.now(UTC) - created_at).total_seconds()
+            if age > self._give_up_after:
+                return Undeliverable("the endpoint is down, and the event is too old to wait")
+        return RelayUnavailable("the endpoint is down or asked to wait; it is tried now and then")
+
+    async def _reply(self, request: httpcore2.Request) -> Reply:
+        if self._pool is None:
+            self._pool = httpcore2.AsyncConnectionPool(
+                ssl_context=self._ssl_context or ssl.create_default_context(),
+                max_connections=None,  # as many as the listener's concurrency
+                keepalive_expiry=IDLE,
+                network_backend=Guarded(self._allow, self._resolve),
+            )
+        response = await self._pool.handle_async_request(request)
+        body = bytearray()
+        try:
+            with anyio.move_on_after(FOR_THE_BODY):
+                async for part in response.aiter_stream():
+                    body += part
+                    if len(body) >= MOST_READ:
+                        break
+        except (*_UNREACHED, httpcore2.ProtocolError):
+            pass  # what there is of it will do
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+        return Reply(response.status, _lower(response.headers), bytes(body[:MOST_READ]))
+
+    def _request(self, message: Message) -> httpcore2.Request:
+        target = self._target(message.destination)
+        headers = headers_of(message)
+        headers["host"] = target.host_header
+        if self._bearer is not None:
+            headers["authorization"] = f"Bearer {value_of(self._bearer)}"
+        message_id = str(message.event.event_id)
+        if self._secrets:
+            if self._keys is None:
+                self._keys = keys_of([value_of(each) for each in self._secrets])
+            headers |= sign(message.body, message_id=message_id, secrets=self._keys)
+        else:
+            headers["webhook-id"] = message_id
+        return httpcore2.Request(
+            "POST",
+            httpcore2.URL(
+                scheme=target.scheme.encode(),
+                host=target.host.encode(),
+                port=target.port,
+                target=target.path.encode(),
+            ),
+            headers=[(name.encode(), value.encode()) for name, value in headers.items()],
+            content=message.body,
+        )
+
+    def _target(self, destination: str) -> Target:
+        found = self._targets.get(destination)
+        if found is None:
+            if len(self._targets) >= MOST_KNOWN:
+                self._targets.clear()
+            found = parse(destination, allow_http=self._allow_http)
+            self._targets[destination] = found
+        return found
+
+    def _breaker(self, destination: str) -> Breaker:
+        found = self._breakers.get(destination)
+        if found is None:
+            if len(self._breakers) >= MOST_KNOWN:
+                self._breakers.clear()
+            found = self._breakers[destination] = Breaker()
+        return found
+
+
+def _lower(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def _seconds(name: str, span: object) -> float:
+    if not isinstance(span, timedelta) or span <= timedelta(0):
+        raise ConfigError(f"{name} of a Webhook must be a timedelta above zero: {span!r}")
+    return span.total_seconds()
+
+
+def _checked_context(context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    if context is not None and (
+        context.verify_mode is not ssl.CERT_REQUIRED or not context.check_hostname
+    ):
+        raise ConfigError(
+            "this ssl_context does not verify who answers: anybody on the way could read all. Add "
+            " the endpoint's authority to ssl.create_default_context(cafile=...) instead"
+        )
+    return context
+
+
+def _because(error: RelayError, cause: BaseException) -> RelayError:
+    error.__cause__ = cause
+    return error
