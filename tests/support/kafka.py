@@ -54,6 +54,8 @@ class Cluster:
             self._library.rd_kafka_mock_cluster_new(self._client, brokers)
         )
         assert self._cluster.value
+        # Groups begin at once, and do not wait 3 s for further members.
+        self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
         found: bytes = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
         self.addresses = found.decode()
 
