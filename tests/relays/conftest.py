@@ -47,6 +47,13 @@ def nats_url() -> str:
 
 
 @pytest.fixture(scope="session")
+def rabbitmq_url() -> str:
+    url = os.environ.get("RELAY_RABBITMQ_URL", "amqp://guest:guest@127.0.0.1:5672/")
+    skip_without(url, "RabbitMQ")
+    return url
+
+
+@pytest.fixture(scope="session")
 def redis_url() -> str:
     url = os.environ.get("RELAY_REDIS_URL", "redis://127.0.0.1:6379/0")
     skip_without(url, "Redis")

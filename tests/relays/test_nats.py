@@ -296,7 +296,7 @@ class TestServer:
     ) -> None:
         with (
             NatsServer(tmp_path) as server,
-            Saboteur(server.port, seed=3, lives=(100_000, 1_500_000)) as saboteur,
+            Saboteur(server.port, seed=3, lives=(30_000, 300_000)) as saboteur,
         ):
             saboteur.open()
             url = f"nats://127.0.0.1:{server.port}"

@@ -249,7 +249,7 @@ class TestServer:
     ) -> None:
         with (
             RedisServer(tmp_path) as server,
-            Saboteur(server.port, seed=1, lives=(100_000, 900_000)) as saboteur,
+            Saboteur(server.port, seed=1, lives=(30_000, 300_000)) as saboteur,
         ):
             saboteur.open()
             relay = RedisStreams(f"redis://127.0.0.1:{saboteur.port}")
@@ -273,7 +273,7 @@ class TestServer:
     ) -> None:
         with (
             RedisServer(tmp_path) as server,
-            Saboteur(server.port, seed=2, lives=(100_000, 900_000)) as saboteur,
+            Saboteur(server.port, seed=2, lives=(30_000, 300_000)) as saboteur,
         ):
             saboteur.open()
             relay = RedisStreams(f"redis://127.0.0.1:{saboteur.port}", deduplicate_for=None)
