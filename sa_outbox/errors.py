@@ -25,6 +25,7 @@
     ├── ListenerNotFound            the database knows no listener of this name       (LookupError)
     ├── ListenerInUse               a consumer works for the listener
     ├── NotSkipped                  the event is settled, being handled, or not there
+    ├── EndpointNotFound            there is no webhook endpoint of this name         (LookupError)
     ├── SchemaError                 the tables are missing, old, new or altered
     ├── EmbeddedError               the embedded PostgreSQL can't be had or started
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
@@ -306,6 +307,12 @@ class NotSkipped(OutboxError):
     """The event to skip is settled, being handled, or not there. Nothing was changed."""
 
     code = "not-skipped"
+
+
+class EndpointNotFound(OutboxError, LookupError):
+    """There is no webhook endpoint of this name. Nothing was changed."""
+
+    code = "endpoint-not-found"
 
 
 class SchemaError(OutboxError):

@@ -75,6 +75,8 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.DatabaseBack: ("info", "database back"),
     observe.RelayAway: ("warning", "relay away"),
     observe.RelayBack: ("info", "relay back"),
+    observe.EndpointLeftOut: ("error", "endpoint left out"),
+    observe.EndpointDisabled: ("error", "endpoint disabled"),
     observe.Listening: ("info", "listening"),
     observe.LoopBlocked: ("warning", "loop blocked"),
     observe.HandlerIgnoredCancel: ("error", "handler ignored cancel"),

@@ -410,6 +410,22 @@ class RelayBack(Observation):
 
 
 @dataclass(slots=True)
+class EndpointLeftOut(Observation):
+    """A webhook endpoint of the database can't be served: a secret that can't be had here, say."""
+
+    endpoint: str
+    why: str
+
+
+@dataclass(slots=True)
+class EndpointDisabled(Observation):
+    """A webhook endpoint answered that it is gone, and is disabled from now on."""
+
+    endpoint: str
+    why: str
+
+
+@dataclass(slots=True)
 class Listening(Observation):
     """LISTEN is on: new events are seen within milliseconds."""
 

@@ -17,7 +17,7 @@ from .settings import Limits, Names, Settings
 from .status import Statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import EllipsisType
     from uuid import UUID
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .place import AsyncPlace, SyncPlace
     from .rate import Rate
     from .relay import Envelope, Message, Relay
+    from .relay.endpoints import EndpointOptions
     from .retry import RetryPolicy
     from .settings import Alerts, Audit, Notify
     from .status import EventStatus
@@ -90,6 +91,8 @@ class Outbox(Producer):
         )
         self.listeners = Listeners(self.settings)
         self.crons = Crons()
+        self.endpoints: EndpointOptions | None = None
+        """How the webhook endpoints of the database are served; None: they are not."""
         self.inbox = Inbox(self.tables, self.settings.names)
         """For the receiving side: act on a message of another system once."""
         self._cancelling = Cancelling(self.tables, self.settings, self.listeners)
@@ -153,9 +156,9 @@ class Outbox(Producer):
         relay: Relay,
         *,
         on: On,
-        to: str | Callable[[Event[Any]], str] | None = None,
+        to: str | Callable[[Event[Any]], str | None] | None = None,
         envelope: Envelope | None = None,
-        map: Callable[[Event[Any]], Message] | None = None,  # noqa: A002 - what it is
+        map: Callable[[Event[Any]], Message | None] | None = None,  # noqa: A002 - what it is
         order: Order | None = None,
         concurrency: int | None = None,
         partitions: int | None = None,
@@ -171,10 +174,10 @@ class Outbox(Producer):
             outbox.relay("orders-to-kafka", Kafka("kafka:9092"), on="order.*", to="orders")
 
         *to* is a topic, subject, stream, routing key or address; ``"orders.{event_type}"`` has the
-        event's in it, and a function chooses. *envelope* puts an event into a message, ``Plain()``
-        or ``CloudEvents(source=...)``; *map* does all of it instead. *timeout* is how long the
-        other side may take for a batch. The other options are those of a listener; docs/relays.md
-        explains them.
+        event's in it, and a function chooses; None: it is not sent. *envelope* puts an event into a
+        message, ``Plain()`` or ``CloudEvents(source=...)``; *map* does all of it instead. *timeout*
+        is how long the other side may take for a batch. The other options are those of a listener;
+        docs/relays.md explains them.
         """
         from .relay.declaring import declare_relay  # noqa: PLC0415 - for programs that have relays
 
@@ -200,6 +203,17 @@ class Outbox(Producer):
                 settings=self.settings,
             )
         )
+
+    def webhooks(self, *, allow: Iterable[str] = (), envelope: Envelope | None = None) -> None:
+        """Serve the webhook endpoints that are in the database: ``sa-outbox endpoints add``.
+
+        Each is a listener of its own, ``webhook:NAME``. *allow* are networks inside of which
+        endpoints may be, such as ``"10.1.0.0/16"``: by default they are out in the world.
+        docs/endpoints.md explains the rest.
+        """
+        from .relay.endpoints import EndpointOptions  # noqa: PLC0415 - as in relay()
+
+        self.endpoints = EndpointOptions(allow=tuple(allow), envelope=envelope)
 
     def cron(
         self,

@@ -57,6 +57,7 @@ class Tables:
     inbox: Table
     results: Table
     crons: Table
+    endpoints: Table
 
 
 @cache
@@ -78,6 +79,7 @@ def tables(names: Names) -> Tables:
         inbox=_inbox(metadata, names.table("inbox")),
         results=_results(metadata, names.table("results")),
         crons=_crons(metadata, names.table("crons")),
+        endpoints=_endpoints(metadata, names.table("endpoints")),
     )
 
 
@@ -344,6 +346,23 @@ def _crons(metadata: MetaData, name: str) -> Table:
         metadata,
         Column("name", sa.Text, nullable=False),
         Column("last_tick", sa.DateTime(timezone=True), nullable=False),
+        _time("updated_at"),
+        sa.PrimaryKeyConstraint("name", name=f"{name}_pkey"),
+    )
+
+
+def _endpoints(metadata: MetaData, name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("name", sa.Text, nullable=False),
+        Column("url", sa.Text, nullable=False),
+        _json("settings", "{}"),
+        _json("secrets", "[]"),
+        Column("bearer", sa.Text),
+        _time("disabled_at", nullable=True),
+        Column("disabled_why", sa.Text),
+        _time("created_at"),
         _time("updated_at"),
         sa.PrimaryKeyConstraint("name", name=f"{name}_pkey"),
     )

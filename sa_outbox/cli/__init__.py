@@ -20,6 +20,7 @@ COMMANDS = {
     "dead-letters": "resolving:dead_letters",
     "demo": "running:demo",
     "doctor": "doctor:doctor",
+    "endpoints": "endpoints:endpoints",
     "events": "events:events",
     "listeners": "listeners:listeners",
     "migrate": "schema:migrate",

@@ -86,7 +86,7 @@ async def _holes(shared: Shared, ceiling: int) -> Gaps:
 
 def chosen(outbox: Outbox, names: Sequence[str] | None) -> list[Listener]:
     """The listeners of these names; all without names."""
-    if not len(outbox.listeners):
+    if not len(outbox.listeners) and outbox.endpoints is None:
         raise ConfigError("this outbox has no listener: declare one with @outbox.listener(...)")
     if names is None:
         return list(outbox.listeners)

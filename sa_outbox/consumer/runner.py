@@ -16,9 +16,10 @@ from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
 from sa_outbox.settings import ConsumerSettings
 
-from .connections import Connections, swallow
+from .connections import Connections, is_database_error, swallow
 from .cursor import Cursor
 from .draining import until_drained
+from .endpoints import Endpoints
 from .engines import connect_to, engines
 from .gate import Gate
 from .horizon import Horizon
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from sa_outbox.listener import Listener
     from sa_outbox.observe import Observer
     from sa_outbox.outbox import Outbox
 
@@ -87,7 +89,13 @@ class Consumer:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.reason = ""
         """Why it stopped."""
-        self._listeners = chosen(outbox, listeners)
+        self._declared: Sequence[Listener] = chosen(outbox, listeners)
+        self._serves = outbox.endpoints is not None and listeners is None
+        self._listeners: Sequence[Listener] = self._declared
+        """With those of webhook endpoints, while it runs."""
+        self._endpoints: Endpoints | None = None
+        self._again = False
+        """It is being stopped to begin again, with the endpoints that there are now."""
         self._database = database
         self._sync_engine = sync_engine
         self._listen_connect = None if listen_url is None else connect_to(listen_url)
@@ -107,17 +115,38 @@ class Consumer:
         if self._running:
             raise ConfigError("this consumer is running already")
         self._running = True
-        made = engines(self._database, self._sync_engine, self._listeners)
+        made = engines(self._database, self._sync_engine, self._declared)
         try:
             with one_error(), Watchdog(self.settings.blocked_after, self.observers):
-                await self._run(made, task_status)
+                if self._serves:
+                    self._endpoints = Endpoints(self.outbox, made.asynchronous, self.observers)
+                    await self._serve_endpoints(made, task_status)
+                else:
+                    await self._run(made, task_status)
         finally:
-            self._running = self._only_drains = False
+            self._running = self._only_drains = self._again = False
             self._stop = anyio.Event()
-            for each in self._listeners:
-                if each.forwarding is not None:
-                    await swallow(each.forwarding.close(), CLOSING)
+            self._endpoints = None
             await swallow(made.dispose(), CLOSING)
+
+    async def _serve_endpoints(self, made: Engines, task_status: TaskStatus[None]) -> None:
+        """Run, and again with other listeners whenever the table of endpoints was changed."""
+        endpoints = self._endpoints
+        assert endpoints is not None  # noqa: S101 - for the type checker
+        await endpoints.read()
+        while True:
+            self._again = False
+            self._listeners = (*self._declared, *endpoints.listeners)
+            await self._run(made, task_status)
+            if not self._again:
+                return
+            self._stop = anyio.Event()
+            task_status = TASK_STATUS_IGNORED
+            try:
+                await endpoints.read()
+            except Exception as error:
+                if not is_database_error(error):
+                    raise  # else those that were known are served until the next look
 
     async def drain(self, *, retries: bool = True) -> None:
         """Return when every listener has handled all that was committed when this was called.
@@ -147,7 +176,8 @@ class Consumer:
 
         For the thread of the event loop. Called before ``run``, that returns at once.
         """
-        if not self._stop.is_set():
+        if not self._stop.is_set() or self._again:
+            self._again = False
             self.reason = reason
             self._stop.set()
 
@@ -164,13 +194,17 @@ class Consumer:
         async with self._sharing(made) as shared:
             services = self._services = self._serve(made, shared)
             await services.verifying.verify()
-            await register(shared, self._listeners, [each.name for each in self.outbox.listeners])
+            known = [each.name for each in self.outbox.listeners]
+            known += [] if self._endpoints is None else self._endpoints.names
+            await register(shared, self._listeners, known)
             names = tuple(each.name for each in self._listeners)
             self.observers.tell(ConsumerStarted(self.owner, names))
             try:
                 async with anyio.create_task_group() as tasks:
                     await services.start(tasks)
                     tasks.start_soon(Measuring(shared, made.asynchronous, services).run)
+                    if self._endpoints is not None and not self._only_drains:
+                        tasks.start_soon(self._watch_endpoints, self._endpoints)
                     task_status.started()
                     await self._until_stopped()
                     await self._wind_down(services)
@@ -180,7 +214,16 @@ class Consumer:
                 await swallow(services.leasing.withdraw(), CLOSING)
                 self._services = None
                 self._progress()
+                for each in self._listeners:
+                    if each.forwarding is not None:
+                        await swallow(each.forwarding.close(), CLOSING)
         self.observers.tell(ConsumerStopped(self.owner))
+
+    async def _watch_endpoints(self, endpoints: Endpoints) -> None:
+        await endpoints.changed()
+        if not self._stop.is_set():
+            self.reason, self._again = "the webhook endpoints were changed", True
+            self._stop.set()
 
     async def _until_stopped(self) -> None:
         try:
@@ -248,9 +291,11 @@ class Consumer:
         services = Services(shared, leasing, Looker(shared, self._listeners), verifying)
         services.queues = [Queue(shared, each, self.owner) for each in queues]
 
+        by_name = {each.name: each for each in ordered}
+
         def cursor(lease: Lease) -> Cursor:
             services.ring("start")
-            return Cursor(shared, self.outbox.listeners[lease.listener], lease)
+            return Cursor(shared, by_name[lease.listener], lease)
 
         services.tenures = Tenures(shared, leasing, cursor)
         verifying.copies.follow(services.tenures, leasing.bell)

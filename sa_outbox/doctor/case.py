@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sa_outbox.operations.endpoints import list_endpoints
 from sa_outbox.operations.overview import Overview, overview
 from sa_outbox.tables import tables
 
@@ -52,6 +53,12 @@ class Case:
     @cached_property
     def overview(self) -> Overview:
         return overview(self.connection, self.tables)
+
+    @cached_property
+    def endpoints(self) -> dict[str, bool]:
+        """Listeners of webhook endpoints, and whether these are to be served."""
+        found = list_endpoints(self.connection, self.tables)
+        return {each.listener: each.disabled_at is None for each in found}
 
     @cached_property
     def attended(self) -> frozenset[str]:

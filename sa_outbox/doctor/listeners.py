@@ -31,10 +31,11 @@ def find(case: Case) -> Iterator[Finding]:
 
 
 def _nobodys(case: Case, each: ListenerOverview) -> Iterator[Finding]:
-    if each.name in case.attended:
+    if each.name in case.attended or not case.endpoints.get(each.name, True):
         return
     evidence = _evidence(each)
-    if case.declared is not None and each.name not in case.declared:
+    declared = case.declared is None or each.name in {*case.declared, *case.endpoints}
+    if not declared:
         yield Finding(
             code="listener-orphaned",
             what=f"Listener {each.name!r} is in the database, the program does not declare it, and "

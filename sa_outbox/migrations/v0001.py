@@ -54,6 +54,7 @@ def upgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
         *_inbox(schema, prefix),
         *_results(schema, prefix),
         *_crons(schema, prefix),
+        *_endpoints(schema, prefix),
         *_version(schema, prefix),
     )
 
@@ -61,6 +62,7 @@ def upgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
 def downgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
     suffixes = (
         "_inbox",
+        "_endpoints",
         "_crons",
         "_results",
         "_audit",
@@ -406,6 +408,24 @@ CREATE TABLE {qualified(schema, prefix + "_crons")} (
     "last_tick" timestamp with time zone NOT NULL,
     "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT "{prefix}_crons_pkey" PRIMARY KEY ("name")
+)""",
+    )
+
+
+def _endpoints(schema: str | None, prefix: str) -> tuple[str, ...]:
+    return (
+        f"""\
+CREATE TABLE {qualified(schema, prefix + "_endpoints")} (
+    "name" text NOT NULL,
+    "url" text NOT NULL,
+    "settings" jsonb NOT NULL DEFAULT '{{}}',
+    "secrets" jsonb NOT NULL DEFAULT '[]',
+    "bearer" text,
+    "disabled_at" timestamp with time zone,
+    "disabled_why" text,
+    "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "{prefix}_endpoints_pkey" PRIMARY KEY ("name")
 )""",
     )
 

@@ -41,9 +41,9 @@ def declare_relay(
     relay: Relay,
     *,
     on: On,
-    to: str | Callable[[Event[Any]], str] | None,
+    to: str | Callable[[Event[Any]], str | None] | None,
     envelope: Envelope | None,
-    map: Callable[[Event[Any]], Message] | None,  # noqa: A002 - as in outbox.relay
+    map: Callable[[Event[Any]], Message | None] | None,  # noqa: A002 - as in outbox.relay
     timeout: timedelta,
     options: dict[str, Any],
     settings: Settings,
@@ -78,14 +78,14 @@ def _check_relay(name: str, relay: object) -> None:
 
 
 def _mapped(
-    name: str, make: Callable[[Event[Any]], Message]
-) -> Callable[[Event[Any], int], Message]:
+    name: str, make: Callable[[Event[Any]], Message | None]
+) -> Callable[[Event[Any], int], Message | None]:
     if not callable(make):
         raise ConfigError(f"map of relay {name!r} must be a function: {make!r}")
 
-    def mapped(event: Event[Any], _epoch: int) -> Message:
+    def mapped(event: Event[Any], _epoch: int) -> Message | None:
         message: object = make(event)
-        if not isinstance(message, Message):
+        if message is not None and not isinstance(message, Message):
             raise TypeError(f"the map of relay {name!r} returned {type(message).__name__}")
         return message
 
@@ -95,9 +95,9 @@ def _mapped(
 def _enveloped(
     name: str,
     relay: Relay,
-    to: str | Callable[[Event[Any]], str] | None,
+    to: str | Callable[[Event[Any]], str | None] | None,
     envelope: Envelope | None,
-) -> Callable[[Event[Any], int], Message]:
+) -> Callable[[Event[Any], int], Message | None]:
     wrap = (envelope or Plain()).wrap
     prefix = relay.attribute_prefix
     if callable(to):
@@ -106,10 +106,17 @@ def _enveloped(
         choose = _filled(name, to, getattr(relay, "quote", str))
     else:
         raise ConfigError(f"relay {name!r} needs to=, where its messages go, or map=")
-    return lambda event, epoch: wrap(event, choose(event), epoch=epoch, prefix=prefix)
+
+    def put(event: Event[Any], epoch: int) -> Message | None:
+        destination = choose(event)
+        if destination is None:
+            return None
+        return wrap(event, destination, epoch=epoch, prefix=prefix)
+
+    return put
 
 
-def _filled(name: str, to: str, quote: Callable[[str], str]) -> Callable[[Event[Any]], str]:
+def _filled(name: str, to: str, quote: Callable[[str], str]) -> Callable[[Event[Any]], str | None]:
     """``"orders.{event_type}"``: a field in braces is the event's."""
     unknown = [each for each in _FIELD.findall(to) if each not in _FIELDS]
     if unknown:

@@ -33,7 +33,7 @@ class Forward:
     def __init__(
         self,
         relay: Relay,
-        make: Callable[[Event[Any], int], Message],
+        make: Callable[[Event[Any], int], Message | None],
         *,
         order: Order,
         timeout: float,
@@ -72,7 +72,7 @@ class Forward:
         for index, event in enumerate(events):
             made = self._message(event)
             waiting += [(index, made)] if isinstance(made, Message) else []
-            answers.append(None if isinstance(made, Message) else made)
+            answers.append(made if isinstance(made, Undeliverable) else None)
         while waiting:
             wave, waiting = self._wave(waiting)
             failed: dict[object, BaseException] = {}
@@ -112,9 +112,12 @@ class Forward:
         key = message.event.key if self._order == "key" else None
         return index if key is None else key
 
-    def _message(self, event: Event[Any]) -> Message | Undeliverable:
+    def _message(self, event: Event[Any]) -> Message | Undeliverable | None:
+        """None: it is not to be sent."""
         try:
             message = self._make(event, self.epoch)
+            if message is None:
+                return None
             self._check(message.destination)
         except Undeliverable as error:
             return error

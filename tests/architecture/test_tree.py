@@ -21,6 +21,7 @@ LONGEST_FUNCTION = 60
 LONG_MODULES = {
     "sa_outbox/outbox.py": "the one object a program makes: every method says what it is for",
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
+    "sa_outbox/consumer/runner.py": "a consumer from its start to its end, and what it is made of",
     "sa_outbox/consumer/cursor.py": "one loop, and what its hands and the services ask of it",
     "sa_outbox/logs.py": "every observation has its line here, beside how lines are written",
     "sa_outbox/consumer/hand.py": "one loop through the events of a lane, where each call"

@@ -54,7 +54,15 @@ def engine(shared_engine: Engine) -> Engine:
 _EMPTIED = (
     *("outbox", "outbox_idempotency_keys", "outbox_listeners", "outbox_consumers"),
     *("outbox_deliveries", "outbox_dead_letters", "outbox_crons", "outbox_ranges"),
-    *("outbox_results", "outbox_audit", "outbox_inbox", "items", "orders", "customers"),
+    *(
+        "outbox_results",
+        "outbox_audit",
+        "outbox_inbox",
+        "outbox_endpoints",
+        "items",
+        "orders",
+        "customers",
+    ),
 )
 _MANY = 1000
 # TRUNCATE makes new files for every table and index: for a handful of rows a DELETE is ten times

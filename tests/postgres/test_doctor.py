@@ -460,3 +460,19 @@ class TestCommand:
         assert f"server {home}," in right.stderr
         assert "adopted, epoch 2" in right.stdout
         assert "nothing was done" in again.stdout
+
+
+def test_a_webhook_endpoint_is_nobodys_orphan(connection: Connection) -> None:
+    connection.execute(
+        text("INSERT INTO outbox_listeners (name) VALUES ('webhook:acme'), ('webhook:gone')")
+    )
+    connection.execute(
+        text(
+            "INSERT INTO outbox_endpoints (name, url, settings)"
+            """ VALUES ('acme', 'https://acme.example/', '{"on": ["*"]}')"""
+        )
+    )
+
+    (finding,) = found(connection, "listener-orphaned", declared=["index"])
+
+    assert finding.evidence["listener"] == "webhook:gone"

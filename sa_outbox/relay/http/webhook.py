@@ -138,6 +138,10 @@ class Webhook:
                 "permits networks of your own"
             )
 
+    def is_gone(self, destination: str) -> bool:
+        """Whether it answered 410 not long ago."""
+        return self._breaker(destination).ask(monotonic()) == "gone"
+
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
         return [await self._post(each) for each in messages]
 

@@ -1,0 +1,103 @@
+"""The webhook endpoints that a consumer serves: read at its start, and watched for changes.
+
+A change of the table ends the work of all listeners in good order and begins it again with the
+listeners that there are now: rare, and no way of its own through everything that starts and stops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from sqlalchemy.exc import DBAPIError
+
+from sa_outbox.errors import ConfigError
+from sa_outbox.observe import EndpointDisabled, EndpointLeftOut
+from sa_outbox.operations.endpoints import disable_endpoint, endpoint_of
+from sa_outbox.operations.operator import Operator
+from sa_outbox.sql import endpoints as sql
+
+from .connections import is_database_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from sa_outbox.listener import Listener
+    from sa_outbox.observe import Observers
+    from sa_outbox.operations.endpoints import Endpoint
+    from sa_outbox.outbox import Outbox
+
+LOOKED_AT_EVERY = 5.0
+UNDEFINED_TABLE = "42P01"
+
+
+class Endpoints:
+    def __init__(self, outbox: Outbox, engine: AsyncEngine, observers: Observers) -> None:
+        self._outbox = outbox
+        self._engine = engine
+        self._observers = observers
+        self._revision: object = None
+        self.listeners: Sequence[Listener] = ()
+        self.names: Sequence[str] = ()
+        """Of the listeners of all endpoints, disabled ones too: they are nobody's orphans."""
+
+    async def read(self) -> None:
+        """What is there now becomes ``listeners``."""
+        async with self._engine.connect() as connection:
+            self._revision, found = await connection.run_sync(self._read)
+        self.names = [each.listener for each in found]
+        served = [self._listener(each) for each in found if each.disabled_at is None]
+        self.listeners = [each for each in served if each is not None]
+
+    async def changed(self) -> None:
+        """Return when something is not as it was read."""
+        while True:
+            await anyio.sleep(LOOKED_AT_EVERY)
+            try:
+                async with self._engine.connect() as connection:
+                    if await connection.run_sync(self._look) != self._revision:
+                        return
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+
+    def _read(self, connection: Connection) -> tuple[object, list[Endpoint]]:
+        tables = self._outbox.tables
+        try:
+            revision = self._look(connection)  # first: a change after it is noticed later
+            rows = connection.execute(sql.all_endpoints(tables)).mappings()
+            return revision, [endpoint_of(row) for row in rows]
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
+                raise
+            return None, []  # verify() says so, and what mends it
+
+    def _look(self, connection: Connection) -> object:
+        return tuple(connection.execute(sql.revision(self._outbox.tables)).one())
+
+    def _listener(self, endpoint: Endpoint) -> Listener | None:
+        from sa_outbox.relay.endpoints import endpoint_listener  # noqa: PLC0415 - needs an extra
+
+        async def gone(why: str) -> None:
+            await self._disable(endpoint.name, why)
+
+        try:
+            return endpoint_listener(endpoint, self._outbox.settings, self._outbox.endpoints, gone)
+        except ConfigError as error:
+            # The others are served.
+            self._observers.tell(EndpointLeftOut(endpoint.name, str(error)))
+            return None
+
+    async def _disable(self, name: str, why: str) -> None:
+        operator = Operator(who="sa_outbox", why=why)
+        tables, channel = self._outbox.tables, self._outbox.settings.names.notify_channel
+
+        def disable(connection: Connection) -> bool:
+            return disable_endpoint(connection, tables, name, operator, channel=channel)
+
+        async with self._engine.begin() as connection:
+            if await connection.run_sync(disable):
+                self._observers.tell(EndpointDisabled(name, why))

@@ -1,0 +1,314 @@
+"""Webhook endpoints in the database: commands, and a consumer that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import URL, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from sa_outbox import Outbox, sealing
+from sa_outbox.cli import main
+from sa_outbox.consumer import endpoints as serving
+from sa_outbox.consumer import hand
+from sa_outbox.observe import (
+    DeadLettered,
+    EndpointDisabled,
+    EndpointLeftOut,
+    ListenerOrphaned,
+    RelayAway,
+)
+from sa_outbox.settings import Notify
+from sa_outbox.webhooks import verify
+from tests.support import comes_true
+
+from .conftest import Consuming, Database, Producer
+
+pytestmark = pytest.mark.anyio
+LOCAL = ["127.0.0.0/8"]
+
+
+@pytest.fixture
+def notify() -> Notify:
+    return "on"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "LOOKED_AT_EVERY", 0.05)
+    monkeypatch.setattr(hand, "FIRST_PAUSE", 0.01)
+    monkeypatch.setenv(sealing.VARIABLE, sealing.new_key())
+
+
+class Receiver:
+    """A server that takes webhooks, and answers with ``status``."""
+
+    def __init__(self) -> None:
+        self.status = 204
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hooks"
+
+    def numbers(self, secret: str) -> list[int]:
+        return [verify(body, headers, secret).json()["n"] for headers, body in self.got]
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+                headers = {
+                    name.lower(): value
+                    for name, _, value in (each.partition(": ") for each in head)
+                }
+                body = await reader.readexactly(int(headers["content-length"]))
+                self.got.append((headers, body))
+                writer.write(f"HTTP/1.1 {self.status} x\r\ncontent-length: 0\r\n\r\n".encode())
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver.answer, "127.0.0.1", 0)
+    receiver.port = server.sockets[0].getsockname()[1]
+    try:
+        yield receiver
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def command(migrated_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``command("list")`` in a thread of its own: the loop goes on."""
+    url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
+    monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    async def run(*arguments: str) -> Result:
+        def invoke() -> Result:
+            given = list(arguments)
+            if "http://127.0.0.1" in " ".join(arguments) and "refused" not in arguments:
+                given += ["--allow", *LOCAL]
+            return CliRunner().invoke(main, ["endpoints", *given])
+
+        return await anyio.to_thread.run_sync(invoke)
+
+    return run
+
+
+async def secret_of(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.output.strip().splitlines()[-1]
+
+
+async def test_an_endpoint_that_is_added_gets_what_is_committed_then(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    async with receiving() as receiver, consuming(outbox) as running:
+        producer.add(0)
+        result = await command("add", "acme", receiver.url, "--on", "order.*", "--why", "asked for")
+        secret = await secret_of(result)
+        await comes_true(lambda: database.value("SELECT count(*) FROM outbox_listeners") == 1)
+
+        producer.add(1, 2, key="a")
+        await comes_true(lambda: len(receiver.got) == 2)
+
+        assert receiver.numbers(secret) == [1, 2]
+        assert running.recorder.of(ListenerOrphaned) == []
+    assert secret not in str(database.rows("SELECT * FROM outbox_endpoints"))
+    (record,) = database.rows("SELECT action, listener, detail FROM outbox_audit")
+    assert record[:2] == ("endpoint added", "webhook:acme")
+    assert record.detail["why"] == "asked for"
+
+
+async def test_while_its_secret_is_changed_both_verify(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    async with receiving() as receiver:
+        old = await secret_of(await command("add", "acme", receiver.url, "--on", "*"))
+        async with consuming(outbox):
+            producer.add(1)
+            await comes_true(lambda: len(receiver.got) == 1)
+            new = await secret_of(await command("rotate", "acme"))
+            await comes_true(lambda: _signatures(receiver, producer) == 2)
+            headers, body = receiver.got[-1]
+            assert verify(body, headers, old) == verify(body, headers, new)
+            await command("rotate", "acme", "--finish")
+            await comes_true(lambda: _signatures(receiver, producer) == 1)
+            verify(receiver.got[-1][1], receiver.got[-1][0], new)
+
+
+def _signatures(receiver: Receiver, producer: Producer) -> int:
+    """Of the last message; another one is sent, for the next look."""
+    found = len(receiver.got[-1][0]["webhook-signature"].split())
+    producer.add(9)
+    return found
+
+
+async def test_one_that_is_gone_is_disabled_and_its_event_waits(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    async with receiving() as receiver, receiving() as other:
+        secret = await secret_of(await command("add", "acme", receiver.url, "--on", "*"))
+        await command("add", "other", other.url, "--on", "*")
+        receiver.status = 410
+        async with consuming(outbox) as running:
+            producer.add(1)
+            await comes_true(lambda: len(running.recorder.of(EndpointDisabled)) == 1)
+            await comes_true(lambda: len(other.got) == 1)
+            producer.add(2)
+            await comes_true(lambda: len(other.got) == 2)
+            assert len(receiver.got) == 1
+            listed = await command("list")
+            assert "it answered 410" in listed.output
+
+            receiver.status = 204
+            receiver.got.clear()
+            assert "enabled" in (await command("enable", "acme")).output
+            await comes_true(lambda: receiver.numbers(secret) == [1, 2])
+
+            assert running.recorder.of(DeadLettered) == []
+            assert running.recorder.of(ListenerOrphaned) == []
+
+
+async def test_one_whose_secret_can_not_be_had_is_left_out_and_the_others_are_served(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    async with receiving() as receiver:
+        await command("add", "poor", receiver.url, "--on", "*", "--secret-env", "NOT_SET_ANYWHERE")
+        await command("add", "rich", receiver.url, "--on", "*")
+        async with consuming(outbox) as running:
+            producer.add(1)
+            await comes_true(lambda: len(receiver.got) == 1)
+            (left_out,) = running.recorder.of(EndpointLeftOut)
+            assert left_out.endpoint == "poor"
+            assert "NOT_SET_ANYWHERE" in left_out.why
+
+
+async def test_an_endpoint_of_a_tenant_gets_nothing_of_others(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    async with receiving() as receiver:
+        result = await command("add", "acme", receiver.url, "--on", "*", "--tenant", "acme")
+        secret = await secret_of(result)
+        async with consuming(outbox):
+            producer.add(1, tenant="bolt")
+            producer.add(2, tenant="acme")
+            producer.add(3)
+            producer.add(4, tenant="acme")
+            await comes_true(lambda: len(receiver.got) == 2)
+        assert receiver.numbers(secret) == [2, 4]
+
+
+async def test_without_a_word_of_the_program_nobody_serves_them(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+) -> None:
+    seen: list[int] = []
+
+    @outbox.listener("other", on="*")
+    async def other(event: Any) -> None:
+        seen.append(event.payload["n"])
+
+    async with receiving() as receiver:
+        await command("add", "acme", receiver.url, "--on", "*")
+        async with consuming(outbox):
+            producer.add(1)
+            await comes_true(lambda: seen == [1])
+        assert receiver.got == []
+
+
+async def test_addresses_inside_are_refused_unless_allowed(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+) -> None:
+    refused = await command("add", "refused", "http://127.0.0.1:1/x", "--on", "*")
+    assert refused.exit_code == 2
+    assert "https" in refused.output
+    inside = await command("add", "acme", "https://10.0.0.1/x", "--on", "*")
+    assert inside.exit_code == 2
+    assert "10.0.0.1" in inside.output
+    assert "there is no endpoint" in (await command("list")).output
+
+
+async def test_commands_say_what_they_did(command: Any) -> None:
+    url = "https://acme.example/hooks"
+    missing = await command("disable", "acme")
+    assert missing.exit_code == 1
+    assert "no endpoint 'acme'" in missing.output
+    added = await command("add", "acme", url, "--on", "order.*", "--secret-env", "ACME_SECRET")
+    assert added.output == "endpoint acme: added, as listener webhook:acme\n"
+    again = await command("add", "acme", url, "--on", "order.*", "--secret-env", "ACME_SECRET")
+    assert again.exit_code == 2
+    assert "already" in again.output
+    listed = (await command("list")).output
+    assert "env:ACME_SECRET" in listed
+    assert (await command("disable", "acme")).output == "endpoint acme: disabled\n"
+    assert (await command("disable", "acme")).output == "endpoint acme: was disabled already\n"
+    assert (await command("enable", "acme")).output == "endpoint acme: enabled\n"
+    assert (await command("enable", "acme")).output == "endpoint acme: was not disabled\n"
+    removed = await command("remove", "acme", "--yes")
+    assert "endpoint acme: removed" in removed.output
+    wrong = await command("add", "a b", url, "--on", "order.*", "--secret-env", "ACME_SECRET")
+    assert wrong.exit_code == 2
+    key = await command("new-key")
+    assert len(key.output.strip()) == 44
+
+
+async def test_a_test_message_tells_what_came_back(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await command(
+        "add", "acme", "https://acme.invalid/x", "--on", "*", "--secret-env", "ACME_SECRET"
+    )
+    assert made.exit_code == 0, made.output
+    unset = await command("test", "acme")
+    assert unset.exit_code == 2
+    assert "ACME_SECRET" in unset.output
+    monkeypatch.setenv("ACME_SECRET", "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    failed = await command("test", "acme")
+    assert failed.exit_code == 1
+    assert "RelayError" in failed.output
+
+
+async def test_a_change_while_it_works_loses_nothing_and_doubles_nothing(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    command: Any,
+    async_engine: AsyncEngine,
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    seen: list[int] = []
+
+    @outbox.listener("other", on="*")
+    async def other(event: Any) -> None:
+        seen.append(event.payload["n"])
+
+    async with receiving() as receiver:
+        secret = await secret_of(await command("add", "acme", receiver.url, "--on", "*"))
+        async with consuming(outbox) as running:
+            for number in range(60):
+                await anyio.to_thread.run_sync(producer.add, number)
+                if number % 20 == 10:
+                    await command("add", f"more{number}", receiver.url, "--on", "none.of.them")
+            await comes_true(lambda: len(receiver.got) >= 60 and len(seen) >= 60)
+            assert running.recorder.of(RelayAway) == []
+        assert sorted(seen) == list(range(60))
+        assert sorted(receiver.numbers(secret)) == list(range(60))
