@@ -43,7 +43,8 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         self._allow = allow
         self._resolve = resolve or Resolver()
         self._dial: Callable[..., Awaitable[httpcore2.AsyncNetworkStream]]
-        self._dial = httpcore2.AnyIOBackend().connect_tcp
+        backend: Any = httpcore2.AnyIOBackend()  # defined twice: once for those without anyio
+        self._dial = backend.connect_tcp
 
     async def connect_tcp(
         self,

@@ -69,7 +69,8 @@ class Link:
 
     def available(self, destination: str) -> list[int]:
         """Partitions that have a leader, as far as is known."""
-        return sorted(self._producer.client.cluster.available_partitions_for_topic(destination))
+        cluster = self._producer.client.cluster
+        return sorted(cluster.available_partitions_for_topic(destination) or ())
 
     async def deliver(self, packs: Sequence[Pack], *, within: float) -> None:
         """Send them and wait: afterwards each is confirmed, or has its error, or the link was given

@@ -147,16 +147,17 @@ class Kafka:
 
     async def _linked(self) -> Link:
         async with self._connecting:
-            if self._link is None or self._link.over:
+            link = self._link
+            if link is None or link.over:
                 if self._quiet is not None:
                     self._quiet.begin()
                 try:
-                    self._link = self._client.Link(self._options)
+                    link = self._link = self._client.Link(self._options)
                 except (ValueError, RuntimeError, TypeError) as error:
                     # Of all messages nothing is known: none may become a dead letter for it.
                     raise RelayUnavailable(f"aiokafka refuses its options: {error}") from error
-                await self._link.start(within=self._within)
-            return self._link
+                await link.start(within=self._within)
+            return link
 
 
 def _seconds(name: str, given: timedelta | None, default: float) -> float:
