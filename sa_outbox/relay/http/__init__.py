@@ -4,6 +4,7 @@
 a message is posted and its answer judged                             ``webhook.py``
 which answers are success, a retry, or the end                        ``answers.py``
 one host that is down is not attempted for every event                ``breaker.py``
+connections that are idle are used again                              ``connections.py``
 a name is resolved once, each address checked, and dialled            ``dialling.py``
 which addresses are nobody's business                                 ``addresses.py``
 an address as it is written, taken apart once                         ``target.py``

@@ -12,6 +12,7 @@ second), in memory by reading 64 kB of an answer and closing then.
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from sa_outbox.webhooks import keys_of, sign
 from .addresses import is_permitted, parse_networks
 from .answers import AWAY, GONE, BadAnswer, Reply, judge
 from .breaker import Breaker
+from .connections import Connections
 from .dialling import Denied, Guarded
 from .headers import headers_of
 from .secret import Secret, value_of
@@ -53,8 +55,6 @@ MOST_READ = 64 * 1024
 """Bytes of an answer's body."""
 FOR_THE_BODY = 2.0
 """Seconds. The status has come, and decides: nothing in the body changes it."""
-IDLE = 20.0
-"""Seconds after which an idle connection is not used again: many servers close theirs after 60."""
 MOST_KNOWN = 10_000
 _LONGEST_REST = timedelta(hours=1)
 _UNREACHED = (
@@ -117,7 +117,7 @@ class Webhook:
         self._resolve = resolve
         self._targets: dict[str, Target] = {}
         self._breakers: dict[str, Breaker] = {}
-        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._connections: Connections | None = None
         self._keys: list[bytes] | None = None
         for each in self._secrets:
             if isinstance(each, str):
@@ -146,9 +146,9 @@ class Webhook:
         return [await self._post(each) for each in messages]
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.aclose()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.close()
 
     async def _post(self, message: Message) -> Answer:
         breaker = self._breaker(message.destination)
@@ -207,27 +207,21 @@ class Webhook:
         return RelayUnavailable("the endpoint is down or asked to wait; it is tried now and then")
 
     async def _reply(self, request: httpcore2.Request) -> Reply:
-        if self._pool is None:
-            self._pool = httpcore2.AsyncConnectionPool(
-                ssl_context=self._ssl_context or ssl.create_default_context(),
-                max_connections=None,  # as many as the listener's concurrency
-                keepalive_expiry=IDLE,
-                network_backend=Guarded(self._allow, self._resolve),
-            )
-        response = await self._pool.handle_async_request(request)
-        body = bytearray()
+        if self._connections is None:
+            context = self._ssl_context or ssl.create_default_context()
+            self._connections = Connections(context, Guarded(self._allow, self._resolve))
+        connections = self._connections
+        connection = await connections.take(request.url)
         try:
-            with anyio.move_on_after(FOR_THE_BODY):
-                async for part in response.aiter_stream():
-                    body += part
-                    if len(body) >= MOST_READ:
-                        break
-        except (*_UNREACHED, httpcore2.ProtocolError):
-            pass  # what there is of it will do
+            response = await connection.handle_async_request(request)
+            try:
+                body = await _beginning(response)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await response.aclose()
         finally:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
-        return Reply(response.status, _lower(response.headers), bytes(body[:MOST_READ]))
+            await connections.give_back(request.url, connection)
+        return Reply(response.status, _lower(response.headers), body)
 
     def _request(self, message: Message) -> httpcore2.Request:
         target = self._target(message.destination)
@@ -270,6 +264,17 @@ class Webhook:
                 self._breakers.clear()
             found = self._breakers[destination] = Breaker()
         return found
+
+
+async def _beginning(response: httpcore2.Response) -> bytes:
+    """As much of the body as comes soon and is not too much; none of it is worth an error."""
+    body = bytearray()
+    with suppress(*_UNREACHED), anyio.move_on_after(FOR_THE_BODY):
+        async for part in response.aiter_stream():
+            body += part
+            if len(body) >= MOST_READ:
+                break
+    return bytes(body[:MOST_READ])
 
 
 def _lower(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""Connections that are open and idle, for the next message to the same host.
+
+Not httpcore2's pool: for each request it looks at every connection that there is, which with 32 of
+them costs more than the request. Here a message takes the one that was used last, and puts it back.
+How many there are at once is up to the listener's ``concurrency``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import httpcore2
+
+if TYPE_CHECKING:
+    import ssl
+
+IDLE = 20.0
+"""Seconds after which an idle connection is not used again: many servers close theirs after 60."""
+MOST_IDLE = 100
+
+
+class Connections:
+    def __init__(self, ssl_context: ssl.SSLContext, backend: httpcore2.AsyncNetworkBackend) -> None:
+        self._ssl_context = ssl_context
+        self._backend = backend
+        self._idle: dict[tuple[bytes, bytes, int], list[httpcore2.AsyncHTTPConnection]] = {}
+        self._open = True
+
+    async def take(self, url: httpcore2.URL) -> httpcore2.AsyncHTTPConnection:
+        """One that nobody else uses until it is given back. Connects with its first request."""
+        origin = url.origin
+        idle = self._idle.get((origin.scheme, origin.host, origin.port), [])
+        while idle:
+            found = idle.pop()
+            if found.is_available() and not found.has_expired():
+                return found
+            await found.aclose()
+        return httpcore2.AsyncHTTPConnection(
+            origin,
+            ssl_context=self._ssl_context,
+            keepalive_expiry=IDLE,
+            network_backend=self._backend,
+        )
+
+    async def give_back(
+        self, url: httpcore2.URL, connection: httpcore2.AsyncHTTPConnection
+    ) -> None:
+        """In any case, also after an error. One that is not idle then is closed."""
+        if not self._open or not connection.is_available():
+            if not connection.is_closed():
+                with anyio.CancelScope(shield=True):
+                    await connection.aclose()
+            return
+        origin = url.origin
+        idle = self._idle.setdefault((origin.scheme, origin.host, origin.port), [])
+        idle.append(connection)
+        # The last one is used first; so those that have waited longest are at the front.
+        if len(idle) > MOST_IDLE or idle[0].has_expired():
+            with anyio.CancelScope(shield=True):
+                await idle.pop(0).aclose()
+
+    async def close(self) -> None:
+        self._open = False
+        hosts, self._idle = self._idle, {}
+        for idle in hosts.values():
+            for each in idle:
+                await each.aclose()
