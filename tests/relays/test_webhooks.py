@@ -26,7 +26,7 @@ from sa_outbox import Event
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
 from sa_outbox.relay import Answer, CloudEvents, Message, Plain
 from sa_outbox.relay.conformance import Arrived, RelayConformance
-from sa_outbox.relay.http import Secret, Webhook, breaker, dialling, webhook
+from sa_outbox.relay.http import Secret, Webhook, breaker, dialling, exchange, webhook
 from sa_outbox.relay.http.target import parse
 from sa_outbox.retry_after import retry_after
 from sa_outbox.webhooks import new_secret, verify
@@ -326,7 +326,7 @@ def bomb() -> bytes:
 class TestHostileServers:
     @pytest.fixture(autouse=True)
     def _in_a_hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(webhook, "FOR_THE_BODY", 0.2)
+        monkeypatch.setattr(exchange, "FOR_THE_BODY", 0.2)
 
     @pytest.mark.parametrize("status", [200, 500])
     async def test_a_body_without_an_end(self, status: int) -> None:

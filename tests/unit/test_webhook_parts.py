@@ -78,7 +78,14 @@ class TestBreaker:
         breaker.answered_gone(100.0)
 
         assert breaker.ask(99.0 + GONE_FOR) == "gone"
+        assert breaker.is_gone(99.0 + GONE_FOR)
         assert breaker.ask(100.0 + GONE_FOR) == "go"
+
+    def test_to_ask_whether_it_is_gone_takes_no_turn(self) -> None:
+        breaker = down()
+
+        assert not breaker.is_gone(100.0 + PROBE)
+        assert breaker.ask(100.0 + PROBE) == "go"
 
 
 class TestExcerpt:

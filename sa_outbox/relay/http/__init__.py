@@ -2,6 +2,7 @@
 
 ====================================================================  ===========================
 a message is posted and its answer judged                             ``webhook.py``
+one request goes out, and not too much of an answer comes back        ``exchange.py``
 which answers are success, a retry, or the end                        ``answers.py``
 one host that is down is not attempted for every event                ``breaker.py``
 connections that are idle are used again                              ``connections.py``

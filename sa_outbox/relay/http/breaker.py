@@ -37,7 +37,7 @@ class Breaker:
     def ask(self, now: float) -> Literal["go", "rest", "gone"]:
         """Whether to send. Of those that ask when a rest ends one goes, and the others rest on
         until it has its answer, or the next one may try."""
-        if now < self.gone_until:
+        if self.is_gone(now):
             return "gone"
         if now < self.rest_until:
             return "rest"
@@ -63,6 +63,10 @@ class Breaker:
     def answered_gone(self, now: float) -> None:
         self.succeeded()
         self.gone_until = now + GONE_FOR
+
+    def is_gone(self, now: float) -> bool:
+        """Asking changes nothing: it takes nobody's turn to try."""
+        return now < self.gone_until
 
     def is_long_down(self, now: float) -> bool:
         return self.down_since is not None and now - self.down_since >= LONG_DOWN

@@ -12,7 +12,6 @@ second), in memory by reading 64 kB of an answer and closing then.
 from __future__ import annotations
 
 import ssl
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from .answers import AWAY, GONE, BadAnswer, Reply, judge
 from .breaker import Breaker
 from .connections import Connections
 from .dialling import Denied, Guarded
+from .exchange import UNREACHED, exchange
 from .headers import headers_of
 from .secret import Secret, value_of
 from .target import Target, parse
@@ -51,19 +51,8 @@ RETRY = RetryPolicy(
     ]
 )
 """Ten attempts over about three days: somebody else's weekend."""
-MOST_READ = 64 * 1024
-"""Bytes of an answer's body."""
-FOR_THE_BODY = 2.0
-"""Seconds. The status has come, and decides: nothing in the body changes it."""
 MOST_KNOWN = 10_000
 _LONGEST_REST = timedelta(hours=1)
-_UNREACHED = (
-    OSError,
-    ssl.SSLError,
-    httpcore2.NetworkError,
-    httpcore2.TimeoutException,
-    httpcore2.RemoteProtocolError,
-)
 
 
 class Webhook:
@@ -140,7 +129,7 @@ class Webhook:
 
     def is_gone(self, destination: str) -> bool:
         """Whether it answered 410 not long ago."""
-        return self._breaker(destination).ask(monotonic()) == "gone"
+        return self._breaker(destination).is_gone(monotonic())
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
         return [await self._post(each) for each in messages]
@@ -180,7 +169,7 @@ class Webhook:
         except httpcore2.LocalProtocolError as error:
             text = f"no request could be made of the message: {error}"
             return _because(Undeliverable(text, kind="serialization"), error)
-        except _UNREACHED as error:
+        except UNREACHED as error:
             breaker.failed(monotonic())
             return _because(RelayError(f"{type(error).__name__}: {error}"), error)
         answer = judge(reply, retry_4xx=self._retry_4xx)
@@ -210,18 +199,7 @@ class Webhook:
         if self._connections is None:
             context = self._ssl_context or ssl.create_default_context()
             self._connections = Connections(context, Guarded(self._allow, self._resolve))
-        connections = self._connections
-        connection = await connections.take(request.url)
-        try:
-            response = await connection.handle_async_request(request)
-            try:
-                body = await _beginning(response)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await response.aclose()
-        finally:
-            await connections.give_back(request.url, connection)
-        return Reply(response.status, _lower(response.headers), body)
+        return await exchange(self._connections, request)
 
     def _request(self, message: Message) -> httpcore2.Request:
         target = self._target(message.destination)
@@ -264,21 +242,6 @@ class Webhook:
                 self._breakers.clear()
             found = self._breakers[destination] = Breaker()
         return found
-
-
-async def _beginning(response: httpcore2.Response) -> bytes:
-    """As much of the body as comes soon and is not too much; none of it is worth an error."""
-    body = bytearray()
-    with suppress(*_UNREACHED), anyio.move_on_after(FOR_THE_BODY):
-        async for part in response.aiter_stream():
-            body += part
-            if len(body) >= MOST_READ:
-                break
-    return bytes(body[:MOST_READ])
-
-
-def _lower(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
 def _seconds(name: str, span: object) -> float:

@@ -1,0 +1,62 @@
+"""One request and its answer, as much of it as is wanted.
+
+In memory a stranger's answer is bounded by what is read of it, 64 kB; in time by the caller.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+import httpcore2
+
+from .answers import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .connections import Connections
+
+MOST_READ = 64 * 1024
+"""Bytes of an answer's body."""
+FOR_THE_BODY = 2.0
+"""Seconds. The status has come, and decides: nothing in the body changes it."""
+UNREACHED = (
+    OSError,
+    ssl.SSLError,
+    httpcore2.NetworkError,
+    httpcore2.TimeoutException,
+    httpcore2.RemoteProtocolError,
+)
+"""What is raised when there is no answer."""
+
+
+async def exchange(connections: Connections, request: httpcore2.Request) -> Reply:
+    connection = await connections.take(request.url)
+    try:
+        response = await connection.handle_async_request(request)
+        try:
+            body = await _beginning(response)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+    finally:
+        await connections.give_back(request.url, connection)
+    return Reply(response.status, _lower(response.headers), body)
+
+
+async def _beginning(response: httpcore2.Response) -> bytes:
+    """As much of the body as comes soon and is not too much; none of it is worth an error."""
+    body = bytearray()
+    with suppress(*UNREACHED), anyio.move_on_after(FOR_THE_BODY):
+        async for part in response.aiter_stream():
+            body += part
+            if len(body) >= MOST_READ:
+                break
+    return bytes(body[:MOST_READ])
+
+
+def _lower(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
