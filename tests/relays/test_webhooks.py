@@ -9,6 +9,7 @@ import io
 import socket
 import ssl
 import tracemalloc
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -167,6 +168,26 @@ class TestRequest:
             await relay.close()
 
         assert endpoint.connections == 1
+
+    async def test_a_connection_that_was_closed_while_idle_costs_no_attempt(self) -> None:
+        served: Counter[asyncio.StreamWriter] = Counter()
+
+        async def behave(it: Endpoint, request: Received, writer: asyncio.StreamWriter) -> None:
+            served[writer] += 1
+            if served[writer] == 2:
+                writer.close()
+                await writer.wait_closed()
+            writer.write(OK)
+
+        relay = post()
+        async with Endpoint(behave).running() as endpoint:
+            for _ in range(5):
+                assert await relay.send([message(endpoint.url())]) == [None]
+            await relay.close()
+
+        ids = [each.headers["webhook-id"] for each in endpoint.received]
+        assert len(set(ids)) == 5
+        assert len(ids) == 9, "each but the first was begun on the connection of the one before"
 
     async def test_secrets_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         relay = post(secrets=Secret.env("A_SECRET"), bearer=Secret.env("A_TOKEN"))

@@ -27,8 +27,8 @@ class Connections:
         self._idle: dict[tuple[bytes, bytes, int], list[httpcore2.AsyncHTTPConnection]] = {}
         self._open = True
 
-    async def take(self, url: httpcore2.URL) -> httpcore2.AsyncHTTPConnection:
-        """One that nobody else uses until it is given back. Connects with its first request."""
+    async def take_idle(self, url: httpcore2.URL) -> httpcore2.AsyncHTTPConnection | None:
+        """One that was used before, and by nobody else until it is given back."""
         origin = url.origin
         idle = self._idle.get((origin.scheme, origin.host, origin.port), [])
         while idle:
@@ -36,8 +36,12 @@ class Connections:
             if found.is_available() and not found.has_expired():
                 return found
             await found.aclose()
+        return None
+
+    def make(self, url: httpcore2.URL) -> httpcore2.AsyncHTTPConnection:
+        """A new one. Connects with its first request."""
         return httpcore2.AsyncHTTPConnection(
-            origin,
+            url.origin,
             ssl_context=self._ssl_context,
             keepalive_expiry=IDLE,
             network_backend=self._backend,

@@ -31,10 +31,25 @@ UNREACHED = (
     httpcore2.RemoteProtocolError,
 )
 """What is raised when there is no answer."""
+_BROKEN_OFF = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
 
 
 async def exchange(connections: Connections, request: httpcore2.Request) -> Reply:
-    connection = await connections.take(request.url)
+    """Over an idle connection if there is one, else over a new one.
+
+    A server may close an idle connection at the moment in which it is used again. Nothing is wrong
+    then, and the event need not wait for its next attempt: it is sent once more, over a new one.
+    """
+    idle = await connections.take_idle(request.url)
+    if idle is not None:
+        with suppress(*_BROKEN_OFF):
+            return await _exchange(connections, idle, request)
+    return await _exchange(connections, connections.make(request.url), request)
+
+
+async def _exchange(
+    connections: Connections, connection: httpcore2.AsyncHTTPConnection, request: httpcore2.Request
+) -> Reply:
     try:
         response = await connection.handle_async_request(request)
         try:
