@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sa_outbox.outbox import Outbox
 
 LOOKED_AT_EVERY = 5.0
-UNDEFINED_TABLE = "42P01"
+NOT_THERE, NOT_PERMITTED = "42P01", "42501"
 
 
 class Endpoints:
@@ -71,7 +71,7 @@ class Endpoints:
             rows = connection.execute(sql.all_endpoints(tables)).mappings()
             return revision, [endpoint_of(row) for row in rows]
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != UNDEFINED_TABLE:
+            if getattr(error.orig, "sqlstate", None) not in (NOT_THERE, NOT_PERMITTED):
                 raise
             return None, []  # verify() says so, and what mends it
 

@@ -46,6 +46,7 @@ class Verifying:
             "queues": any(each.order == "none" for each in listeners),
             "crons": bool(len(outbox.crons)),
             "audit": outbox.settings.audit != "off",
+            "endpoints": outbox.endpoints is not None,
         }
 
     async def verify(self) -> None:

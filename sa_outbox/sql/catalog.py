@@ -160,11 +160,16 @@ _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def missing_rights(
-    tables: Tables, *, queues: bool = False, crons: bool = False, audit: bool = False
+    tables: Tables,
+    *,
+    queues: bool = False,
+    crons: bool = False,
+    audit: bool = False,
+    endpoints: bool = False,
 ) -> TextClause:
     """What the current role lacks to consume: a row for each table and right.
 
-    With *queues*, *crons* or an *audit*, what these need too.
+    With *queues*, *crons*, an *audit* or *endpoints*, what these need too.
     """
     asked: list[tuple[Table, tuple[str, ...]]] = [
         (tables.outbox, ("SELECT", "INSERT") if crons else ("SELECT",)),
@@ -178,8 +183,10 @@ def missing_rights(
         asked.append((tables.ranges, _ALL))
     if crons:
         asked.append((tables.crons, ("SELECT", "INSERT", "UPDATE")))
-    if audit:
+    if audit or endpoints:
         asked.append((tables.audit, ("INSERT",)))
+    if endpoints:
+        asked.append((tables.endpoints, ("SELECT", "UPDATE")))
     needed = [(table, right) for table, rights in asked for right in rights]
     rows = ", ".join(f"('{quoted(table)}', '{right}')" for table, right in needed)
     return text(

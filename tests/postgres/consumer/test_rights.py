@@ -50,6 +50,22 @@ async def test_what_it_lacks_is_said_as_grants_that_mend_it(
     assert got == [1]
 
 
+async def test_what_webhook_endpoints_need_is_asked_for_too(
+    role: str, notify: Notify, database: Database, migrated_url: URL
+) -> None:
+    outbox = Outbox(notify=notify)
+    outbox.webhooks()
+    consumer = Consumer(outbox, migrated_url.set(username=role, password="known"))
+
+    with pytest.raises(SchemaError) as refused:
+        await consumer.drain()
+
+    assert f'GRANT SELECT, UPDATE ON "outbox_endpoints" TO "{role}";' in refused.value.problems
+    for grant in refused.value.problems:
+        database.rows(grant)
+    await consumer.drain()
+
+
 async def test_what_queues_crons_and_the_audit_need_is_asked_for_too(
     role: str, notify: Notify, database: Database, migrated_url: URL
 ) -> None:
