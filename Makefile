@@ -8,7 +8,7 @@ DOCS_INSTALLED := $(VENV)/.docs-installed
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test check lint docs bench format clean browser
+.PHONY: help demo test check lint mypy pyright imports docs bench format clean browser
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
@@ -30,11 +30,19 @@ $(DOCS_INSTALLED): $(INSTALLED)
 demo: $(INSTALLED)
 	@$(BIN)/python -m sa_outbox demo
 
+# Side by side: each of the type checkers uses one core.
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory --jobs --output-sync mypy pyright imports
+
+mypy: $(INSTALLED)
 	$(BIN)/mypy
+
+pyright: $(INSTALLED)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
 check: lint

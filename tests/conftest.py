@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.server import TestServer, temporary_database
+from tests.support.spreading import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from sqlalchemy import URL
 
@@ -42,6 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """In the controller of pytest-xdist, before each worker starts."""
     node.workerinput["server_url"] = node.config.stash[_SERVER].url()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """After pytest-randomly has shuffled them: long tests are spread over processes and time."""
+    yield
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    long = [each for each in items if each.get_closest_marker("long")]
+    short = [each for each in items if not each.get_closest_marker("long")]
+    items[:] = spread(short, long, processes)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
