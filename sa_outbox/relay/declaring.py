@@ -51,6 +51,12 @@ def declare_relay(
     _check_relay(name, relay)
     if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
         raise ConfigError(f"timeout of relay {name!r} must be a timedelta above zero: {timeout!r}")
+    deadline = getattr(relay, "deadline", timedelta(0))
+    if deadline >= timeout:
+        raise ConfigError(
+            f"timeout of relay {name!r} is {timeout}, and it waits {deadline} for an answer: what "
+            "hangs would never count as an attempt. Give outbox.relay a longer one"
+        )
     if map is not None and (to is not None or envelope is not None):
         raise ConfigError(
             f"relay {name!r} has a map, which makes the whole message: no to=, no "

@@ -46,8 +46,9 @@ class Relay(Protocol):
     connection was lost. One relay is used by one event loop, and ``send`` by one task at a time for
     each of the listener's ``concurrency``.
 
-    It may have two more attributes: ``retry``, a policy for listeners that are given none, and
-    ``quote``, a function for fields of the event that are put into ``to=``.
+    It may have more attributes: ``retry``, a policy for listeners that are given none; ``quote``,
+    a function for fields of the event that are put into ``to=``; ``deadline``, how long it waits
+    for an answer by itself, which has to be less than the listener's ``timeout``.
     """
 
     keeps_order: bool

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Outbox, RetryPolicy
 from sa_outbox.consumer import Consumer, ConsumerSettings
+from sa_outbox.errors import ConfigError
 from sa_outbox.observe import AttemptFailed, DeadLettered, RelayAway
 from sa_outbox.relay.http import RETRY, Webhook, breaker
 from sa_outbox.webhooks import new_secret, verify
@@ -189,3 +190,13 @@ def test_it_is_patient_unless_it_is_told_otherwise(outbox: Outbox) -> None:
 
     assert outbox.listeners["acme"].retry == RETRY
     assert outbox.listeners["other"].retry == SOON
+
+
+def test_a_relay_that_would_end_the_wait_first_is_refused(outbox: Outbox) -> None:
+    """Each attempt would be one that nobody counts, and no breaker hears of."""
+    relay = hook(timeout=timedelta(seconds=30))
+
+    with pytest.raises(ConfigError, match="never count"):
+        outbox.relay("acme", relay, on="*", to="https://acme.example/")
+
+    outbox.relay("acme", relay, on="*", to="https://acme.example/", timeout=timedelta(seconds=31))

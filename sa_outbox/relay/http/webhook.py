@@ -98,6 +98,7 @@ class Webhook:
         self._secrets = [secrets] if isinstance(secrets, (str, Secret)) else list(secrets)
         self._bearer = bearer
         self._timeout = _seconds("timeout", timeout)
+        self.deadline = timeout
         self._give_up_after = _seconds("give_up_after", give_up_after)
         self._allow = parse_networks(allow)
         self._allow_http = allow_http
