@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from sa_outbox.settings import Names
 from tests.support import comes_true, kafka
 from tests.support.kafka import Cluster
 from tests.support.recorder import Recorder
+from tests.support.saboteur import Saboteur
 
 pytestmark = pytest.mark.anyio
 
@@ -130,28 +132,72 @@ def migrated(new_database: Callable[[], URL]) -> URL:
     return url
 
 
+@pytest.fixture
+def saboteurs(cluster: Cluster) -> Iterator[list[Saboteur]]:
+    """In front of every broker, and what clients are told as its address."""
+    with ExitStack() as all_of_them:
+        made = []
+        for broker, address in zip(cluster.brokers, cluster.addresses.split(","), strict=True):
+            port = int(address.rpartition(":")[2])
+            each = Saboteur(port, seed=broker, lives=(50_000, 500_000))
+            all_of_them.enter_context(each).open()
+            cluster.advertise(broker, "127.0.0.1", each.port)
+            made.append(each)
+        yield made
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("concurrency", [1, 4])
 async def test_whatever_brokers_do_all_arrives_in_the_order_of_its_key(
     cluster: Cluster, migrated: URL, concurrency: int
 ) -> None:
     relay = Counted(cluster.addresses, delivery_timeout=timedelta(seconds=1), max_batch_bytes=4096)
+    recorder = Recorder()
+
+    await forward(migrated, relay, recorder, Story(cluster, relay, recorder), concurrency)
+
+    assert check(cluster, recorder) > 0, "answers were lost: some were sent twice"
+
+
+@pytest.mark.long
+async def test_connections_that_are_cut_lose_nothing(
+    cluster: Cluster, migrated: URL, saboteurs: list[Saboteur]
+) -> None:
+    """In the middle of a request, or when it is done and the answer is on its way."""
+    addresses = [f"127.0.0.1:{each.port}" for each in saboteurs]
+    relay = Counted(addresses, delivery_timeout=timedelta(seconds=1))
+    recorder = Recorder()
+
+    await forward(migrated, relay, recorder)
+
+    assert check(cluster, recorder) > 0, "answers were lost: some were sent twice"
+    assert sum(each.cuts for each in saboteurs) > 3
+    assert sum(each.lost_answers for each in saboteurs) > 3
+
+
+async def forward(
+    url: URL, relay: Kafka, recorder: Recorder, story: Story | None = None, concurrency: int = 1
+) -> None:
+    """All of it, to the end."""
     outbox = Outbox()
     outbox.relay("kafka", relay, on="order.*", to="orders", batch_size=200, concurrency=concurrency)
-    recorder = Recorder()
 
     def observe(observation: Observation) -> None:
         if isinstance(observation, (AttemptFailed, DeadLettered, RelayAway)):
             recorder(observation)
 
-    engine = create_async_engine(migrated.set(drivername="postgresql+asyncpg"))
+    engine = create_async_engine(url.set(drivername="postgresql+asyncpg"))
     consumer = Consumer(outbox, engine, observers=[observe])
     with anyio.fail_after(110):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Story(cluster, relay, recorder).run)
+            if story is not None:
+                tasks.start_soon(story.run)
             await consumer.drain()
     await engine.dispose()
 
+
+def check(cluster: Cluster, recorder: Recorder) -> int:
+    """None is lost, each key is in order by first occurrences; return how many came again."""
     assert recorder.of(DeadLettered) == []
     assert recorder.of(AttemptFailed) == []
     found = cluster.read("orders")
@@ -167,4 +213,4 @@ async def test_whatever_brokers_do_all_arrives_in_the_order_of_its_key(
     assert len(order) == KEYS
     for key, numbers in order.items():
         assert numbers == sorted(numbers), key
-    assert len(found) > len(seen), "answers were lost: some were sent twice"
+    return len(found) - len(seen)

@@ -16,7 +16,7 @@ LIMIT = 10 * OVERHEAD
 def record(
     index: int, lane: str | None, partition: int = 0, *, size: int = 0, most: int = 100
 ) -> Record:
-    return Record(index, lane, ("orders", partition), None, b"x" * size, [], most)
+    return Record(index, lane, ("orders", partition), None, b"x" * size, [], OVERHEAD + size, most)
 
 
 RECORDS = st.lists(

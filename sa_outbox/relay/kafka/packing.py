@@ -27,17 +27,11 @@ class Record:
     key: bytes | None
     value: bytes
     headers: list[tuple[str, bytes]]
+    size: int
+    """Bytes, never less than it takes."""
     most: int = 1_000_000_000
     """How many there may be in its record batch: fewer after one was refused, until it is found
     out which of them is to blame."""
-
-    @property
-    def size(self) -> int:
-        """Never less than it takes."""
-        around = sum(
-            OVERHEAD_OF_HEADER + 4 * len(name) + len(value) for name, value in self.headers
-        )
-        return OVERHEAD + len(self.key or b"") + len(self.value) + around
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +58,7 @@ def next_packs(waiting: Iterable[Record], *, limit: int) -> tuple[list[Pack], li
     """
     packs: dict[Place, Pack] = {}
     room: dict[Place, int] = {}
+    most: dict[Place, int] = {}
     homes: dict[str, Place] = {}
     closed: set[Place] = set()
     rest: list[Record] = []
@@ -72,7 +67,7 @@ def next_packs(waiting: Iterable[Record], *, limit: int) -> tuple[list[Pack], li
         pack = packs.get(place)
         home = place if lane is None else homes.setdefault(lane, place)
         fits = pack is None or (
-            size <= room[place] and len(pack.records) < min(record.most, pack.records[0].most)
+            size <= room[place] and len(pack.records) < min(record.most, most[place])
         )
         if place in closed or home != place or not fits:
             closed.add(place)
@@ -82,7 +77,8 @@ def next_packs(waiting: Iterable[Record], *, limit: int) -> tuple[list[Pack], li
             continue
         if pack is None:
             pack = packs[place] = Pack(place, [])
-            room[place] = limit
+            room[place], most[place] = limit, record.most
         pack.records.append(record)
         room[place] -= size
+        most[place] = min(most[place], record.most)
     return list(packs.values()), rest

@@ -10,7 +10,7 @@ from sa_outbox.relay.answering import not_serializable, too_large
 
 from .faults import is_away, of_destination, of_one, unavailable
 from .link import Link, partition_of
-from .packing import Record
+from .packing import OVERHEAD, OVERHEAD_OF_HEADER, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .packing import Pack
 
 __all__ = ["Link", "settle", "to_records"]
+
+_CONTENT_TYPE = "content-type"
 
 
 async def to_records(
@@ -45,17 +47,17 @@ async def to_records(
         try:
             key = None if message.key is None else message.key.encode()
             partition = for_no_key if key is None else partition_of(key, partitions)
-            headers = _headers(message)
+            headers, size = _headers(message)
             body = bytes(memoryview(message.body))
         except (TypeError, ValueError, AttributeError) as error:
             answers[index] = not_serializable(message, error)
             continue
         place, lane = (destination, partition), message.event.key
-        record = Record(index, lane, place, key, body, headers)
-        if record.size > largest:
-            answers[index] = too_large(message, record.size, largest)
+        size += OVERHEAD + len(body) + len(key or b"")
+        if size > largest:
+            answers[index] = too_large(message, size, largest)
         else:
-            records.append(record)
+            records.append(Record(index, lane, place, key, body, headers, size))
     return records
 
 
@@ -105,13 +107,16 @@ def settle(
     return again, away
 
 
-def _headers(message: Message) -> list[tuple[str, bytes]]:
-    headers = [
-        (name, value.encode())
-        for name, value in message.headers.items()
-        if name.lower() != "content-type"
-    ]
-    for name, _ in headers:
-        name.encode()
-    headers.append(("content-type", message.content_type.encode()))
-    return headers
+def _headers(message: Message) -> tuple[list[tuple[str, bytes]], int]:
+    """And the bytes that they take, or some more."""
+    headers, size = [], OVERHEAD_OF_HEADER + len(_CONTENT_TYPE) + len(message.content_type)
+    for name, value in message.headers.items():
+        if len(name) == len(_CONTENT_TYPE) and name.lower() == _CONTENT_TYPE:
+            continue
+        if not name.isascii():
+            name.encode()  # refuses what is no text
+        data = value.encode()
+        headers.append((name, data))
+        size += OVERHEAD_OF_HEADER + 4 * len(name) + len(data)
+    headers.append((_CONTENT_TYPE, message.content_type.encode()))
+    return headers, size
