@@ -16,11 +16,12 @@ import anyio
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from sa_outbox import Outbox
+from sa_outbox import Outbox, SomeFailed
 from sa_outbox.consumer import Consumer
 from sa_outbox.observe import AttemptFailed, DeadLettered, Observation, RelayAway
 from sa_outbox.relay import Answer, Message, Relay
 from sa_outbox.relay.conformance import Arrived
+from sa_outbox.relay.forward import Forward
 from tests.support import comes_true
 from tests.support.recorder import Recorder
 
@@ -35,6 +36,17 @@ WRITE = """
     SELECT gen_random_uuid(), 'order.placed', 'key-' || n % :keys, jsonb_build_object('n', n)
     FROM generate_series(1, :events) n ORDER BY n
 """
+
+
+async def forward(relay: Relay, messages: Sequence[Message]) -> list[BaseException | None]:
+    """As a listener does it, with order by key."""
+    made = {each.event.event_id: each for each in messages}
+    forwarding = Forward(relay, lambda event, _: made[event.event_id], order="key", timeout=30)
+    try:
+        await forwarding.all([each.event for each in messages])
+    except SomeFailed as failed:
+        return [failed.errors.get(each.event.event_id) for each in messages]
+    return [None] * len(messages)
 
 
 class Counted:

@@ -27,7 +27,7 @@ from tests.support import PATIENCE
 from tests.support.brokers import NatsServer
 from tests.support.saboteur import Saboteur
 
-from .faults import Scenario
+from .faults import Scenario, forward
 
 pytestmark = pytest.mark.anyio
 SHORT = timedelta(seconds=1)
@@ -218,6 +218,31 @@ async def test_a_full_stream_is_away_and_not_to_blame_on_anybody(
 
     assert [type(each) for each in answers] == [type(None), type(None), RelayUnavailable]
     assert again == [None]
+
+
+async def test_what_comes_after_one_that_was_not_taken_stays_behind_it(
+    nats_url: str, client: Any, stream: str
+) -> None:
+    full = f"{stream}-full"
+    config = api.StreamConfig(
+        name=full,
+        subjects=[full],
+        storage=api.StorageType.MEMORY,
+        max_msgs=1,
+        discard=api.DiscardPolicy.NEW,
+    )
+    await client.jetstream().add_stream(config)
+    relay = JetStream(nats_url)
+    await relay.send([message(full)])
+
+    answers = await forward(
+        relay, [message(stream, 1), message(full, 2), message(stream, 2), message(stream, 3)]
+    )
+    await relay.close()
+    await client.jetstream().delete_stream(full)
+
+    assert [each is None for each in answers] == [True, False, False, True]
+    assert [each.body for each in await read(client, stream)] == [b'{"n":1}', b'{"n":3}']
 
 
 async def test_a_header_of_the_server_gives_no_instructions(

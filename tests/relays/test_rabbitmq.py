@@ -23,7 +23,7 @@ from tests.support import PATIENCE
 from tests.support.proxy import Proxy
 from tests.support.saboteur import Saboteur
 
-from .faults import Scenario
+from .faults import Scenario, forward
 
 pytestmark = pytest.mark.anyio
 
@@ -174,6 +174,25 @@ async def test_what_a_queue_does_not_take_is_tried_again(
 
     assert [*first, *again] == [None, None]
     assert type(refused) is RelayError
+
+
+async def test_what_comes_after_one_that_was_not_taken_stays_behind_it(
+    rabbitmq_url: str, channel: Any, name: str, queue: Any
+) -> None:
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    other = await channel.declare_queue(f"{name}-full", arguments=full)
+    relay = RabbitMQ(rabbitmq_url)
+    await relay.send([message(f"{name}-full")])
+
+    answers = await forward(
+        relay,
+        [message(name, 1), message(f"{name}-full", 2), message(name, 2), message(name, 3)],
+    )
+    await relay.close()
+    await other.delete(if_unused=False, if_empty=False)
+
+    assert [each is None for each in answers] == [True, False, False, True]
+    assert [each.body for each in await read(channel, name)] == [b'{"n":1}', b'{"n":3}']
 
 
 async def test_what_fits_into_no_message_answers_for_itself(

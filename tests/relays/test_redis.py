@@ -36,8 +36,11 @@ async def client(redis_url: str) -> AsyncIterator[Any]:
 
 
 async def read(client: Any, stream: str) -> list[Arrived]:
-    found = []
-    for _, fields in await client.xrange(stream):
+    found, entries, last = [], [], "-"
+    while page := await client.xrange(stream, min=last, count=2000):
+        entries += page
+        last = f"({page[-1][0].decode()}"
+    for _, fields in entries:
         headers = {name.decode(): value for name, value in fields.items()}
         key = headers.get("key")
         found.append(
@@ -249,7 +252,7 @@ class TestServer:
     ) -> None:
         with (
             RedisServer(tmp_path) as server,
-            Saboteur(server.port, seed=1, lives=(30_000, 300_000)) as saboteur,
+            Saboteur(server.port, seed=1, lives=(100_000, 900_000)) as saboteur,
         ):
             saboteur.open()
             relay = RedisStreams(f"redis://127.0.0.1:{saboteur.port}")
@@ -273,7 +276,7 @@ class TestServer:
     ) -> None:
         with (
             RedisServer(tmp_path) as server,
-            Saboteur(server.port, seed=2, lives=(30_000, 300_000)) as saboteur,
+            Saboteur(server.port, seed=32, lives=(100_000, 900_000)) as saboteur,
         ):
             saboteur.open()
             relay = RedisStreams(f"redis://127.0.0.1:{saboteur.port}", deduplicate_for=None)
