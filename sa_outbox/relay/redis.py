@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 
 SCRIPT = """
 local batch, seconds, most = cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local answers = {}
+local refused = {#batch}
 for place, each in ipairs(batch) do
   local stream, seen, fields = each[1], each[2], each[3]
   fields[#fields + 1] = 'body'
   fields[#fields + 1] = each[4]
-  if seconds > 0 and not redis.call('SET', seen, '', 'NX', 'EX', seconds) then
-    answers[place] = 'seen'
-  else
+  if seconds == 0 or redis.call('SET', seen, '', 'NX', 'EX', seconds) then
     local added
     if most > 0 then
       added = redis.pcall('XADD', stream, 'MAXLEN', '~', most, '*', unpack(fields))
@@ -43,20 +41,24 @@ for place, each in ipairs(batch) do
     end
     if type(added) == 'table' and added.err then
       if seconds > 0 then redis.call('DEL', seen) end
-      answers[place] = added.err
-      if not string.find(added.err, '^-?WRONGTYPE') then return answers end
-    else
-      answers[place] = 'added'
+      refused[#refused + 1] = place
+      refused[#refused + 1] = added.err
+      if not string.find(added.err, '^-?WRONGTYPE') then
+        refused[1] = place
+        return refused
+      end
     end
   end
 end
-return answers
+return refused
 """
-"""Where one message fails, those after it are not added: their order would be lost. A key that is
+"""Answers how far it came, and the place and error of each message that was refused: with an answer
+for each, reading them would take longer than adding them.
+
+Where one message fails, those after it are not added: their order would be lost. A key that is
 no stream will never take any, so it does not hold up the others."""
 
 _SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
-_GOOD = (b"added", b"seen")
 _AWAY = {
     *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM"),
     *("NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS"),
@@ -207,22 +209,23 @@ class RedisStreams:
             for place in places:
                 answers[place] = failed
             return False
-        for place, each in zip(places, said, strict=False):
-            if each not in _GOOD:
-                answers[place] = self._refused(each.decode(errors="replace"))
-        for place in places[len(said) :]:
-            answers[place] = answers[places[len(said) - 1]]
+        came_to, *refused = said
+        for number, text in zip(refused[::2], refused[1::2], strict=True):
+            answers[places[number - 1]] = self._refused(text.decode(errors="replace"))
+        if came_to < len(places):
+            for place in places[came_to:]:
+                answers[place] = answers[places[came_to - 1]]
         last = answers[places[-1]]
         return last is None or isinstance(last, Undeliverable)
 
-    async def _run(self, stream: str, batch: bytes) -> list[bytes]:
+    async def _run(self, stream: str, batch: bytes) -> list[Any]:
         if self._client is None:
             self._client = self._connect()
         run = partial(self._client.execute_command, NEVER_DECODE=True)  # whatever the URL asks for
         # One key, so that a node of a cluster says if it is somebody else's.
         arguments = (1, stream, batch, self._seconds, self._trim)
         try:
-            found: list[bytes] = await run("EVALSHA", _SHA, *arguments)
+            found: list[Any] = await run("EVALSHA", _SHA, *arguments)
         except self._redis_errors().NoScriptError:  # the server was restarted, or is a new one
             found = await run("EVAL", SCRIPT, *arguments)
         return found
