@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .message import Answer, Message
 
 LONGEST_SUBJECT = 1000
+MOST_NAMES = 10_000
+"""Headers whose names are remembered as good."""
 _SUBJECT = re.compile(r"[^\s.*>\x00-\x20\x7f]+(\.[^\s.*>\x00-\x20\x7f]+)*")
 _THEIRS = ("$", "_INBOX.")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -78,6 +80,8 @@ class JetStream:
         self._api = "$JS.API" if domain is None else f"$JS.{domain}.API"
         self._timeout = timeout.total_seconds()
         self._options = dict(connect_options or {})
+        self._names: dict[str, str] = {}
+        """Of headers: as they are given, and as they are sent."""
         self._link: Link | None = None
         self._opening: anyio.Lock | None = None
 
@@ -139,12 +143,8 @@ class JetStream:
         answers: list[Answer] = [None] * len(messages)
         for place, message in enumerate(messages):
             try:
-                headers = self._headers(message)
-                size = (
-                    len(message.body)
-                    + 12
-                    + sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
-                )
+                headers, size = self._headers(message)
+                body = bytes(message.body)
                 if size > link.max_payload:
                     answers[place] = too_large(message, size, link.max_payload)
                     continue
@@ -152,7 +152,7 @@ class JetStream:
                 answers[place] = not_serializable(message, error)
                 continue
             try:
-                await link.publish(wave, place, message.destination, bytes(message.body), headers)
+                await link.publish(wave, place, message.destination, body, headers)
             except Exception as error:  # noqa: BLE001 - whatever the client says: it is not sent
                 answers[place] = unavailable(f"NATS at {self._where}", error)
                 for later in range(place + 1, len(messages)):
@@ -160,22 +160,32 @@ class JetStream:
                 break
         return answers
 
-    def _headers(self, message: Message) -> dict[str, str]:
-        headers = {}
-        for name, value in message.headers.items():
-            if not _HEADER.fullmatch(name):
-                raise ValueError(f"no name of a header: {name!r}")
-            if "\r" in value or "\n" in value:
-                raise ValueError(f"header {name} has a line break")
-            # What begins so is an instruction to the server: one of them empties the stream.
-            headers[f"x-{name}" if name.lower().startswith("nats-") else name] = value
+    def _headers(self, message: Message) -> tuple[dict[str, str], int]:
+        """The headers, and what the server counts: their bytes and those of the body."""
+        names = self._names
+        headers = {
+            names.get(name) or self._name(name): value for name, value in message.headers.items()
+        }
         if message.key is not None and "key" not in headers:
             headers["key"] = message.key
         headers["content-type"] = message.content_type
         headers["Nats-Msg-Id"] = str(message.event.event_id)
         if self._stream is not None:
             headers["Nats-Expected-Stream"] = self._stream
-        return headers
+        together = "".join((*headers, *headers.values()))
+        if "\r" in together or "\n" in together:
+            raise ValueError("a header has a line break")
+        return headers, 12 + len(together.encode()) + 4 * len(headers) + len(message.body)
+
+    def _name(self, name: str) -> str:
+        if not _HEADER.fullmatch(name):
+            raise ValueError(f"no name of a header: {name!r}")
+        if len(self._names) >= MOST_NAMES:
+            self._names.clear()
+        # What begins so is an instruction to the server: one of them empties the stream.
+        sent = f"x-{name}" if name.lower().startswith("nats-") else name
+        self._names[name] = sent
+        return sent
 
     async def _judge_all(
         self, link: Link, wave: Wave, messages: Sequence[Message], answers: list[Answer]

@@ -169,6 +169,7 @@ async def test_what_fits_into_no_message_answers_for_itself(
         message(stream, body=b"x" * (client.max_payload + 1)),
         # The server counts the headers too, and ends the connection of who does not.
         message(stream, body=b"x" * client.max_payload),
+        message(stream, body="text"),
         message(stream, headers={"note": "two\nlines"}),
         message(stream, headers={"two words": "x"}),
         message(stream, headers={"note": 3}),

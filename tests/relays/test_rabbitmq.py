@@ -201,6 +201,7 @@ async def test_what_fits_into_no_message_answers_for_itself(
     relay = RabbitMQ(rabbitmq_url, max_message_bytes=1000)
     bad = [
         message(name, body=b"x" * 1001),
+        message(name, body="text"),
         message(name, headers={"note": "x" * 200_000}),
         message(name, headers={"n" * 256: "x"}),
         message(name, headers={"note": 3}),
