@@ -12,11 +12,16 @@ from .display import as_json, moment, span, table
 from .operating import place_of, place_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sa_outbox.operations.overview import ListenerOverview, Overview
 
     from .operating import Place
+
+_FOOT = ("", "q quits")
+"""Of ``top``: where trouble is told, and how it ends."""
+_SOME = 3
+"""Errors and open writers that are shown where there is not room for everything."""
 
 _HEADERS = (
     "LISTENER", "STATE", "LAG", "AGE", "PARKED", "BEHIND", "SCHEDULED", "DEAD", "OWNER",
@@ -80,15 +85,20 @@ def top(*, interval: float, **options: Any) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         click.echo(rendered(_overview(place), place))
         return
-    from .terminal import Keys  # noqa: PLC0415 - only where there is one
+    from .terminal import Keys, Screen  # noqa: PLC0415 - only where there is one
 
-    with Keys() as keys:
+    found = _overview(place)  # what is wrong from the beginning is told as by any command
+    trouble = ""
+    with Keys() as keys, Screen() as screen:
         while True:
-            shown = rendered(_overview(place), place)
-            click.clear()
-            click.echo(f"{shown}\n\nq quits")
+            shown = rendered(found, place, rows=screen.rows - len(_FOOT))
+            screen.show("\n".join([shown, trouble, *_FOOT[1:]]))
             if keys.pressed(interval) in ("q", "Q", "\x03", "\x04"):
                 return
+            try:
+                found, trouble = _overview(place), ""
+            except click.ClickException as error:
+                trouble = f"since then: {error.format_message()}"
 
 
 def _overview(place: Place) -> Overview:
@@ -117,31 +127,50 @@ def complaints(found: Overview, *, max_lag: float, max_dead: int) -> Iterator[st
         yield f"{found.dead_letters} open dead letters: sa-outbox dead-letters list"
 
 
-def rendered(found: Overview, place: Place) -> str:
+def rendered(found: Overview, place: Place, *, rows: int | None = None) -> str:
+    """For a person. In so many *rows*: those listeners that wait longest, and how many others."""
     log = found.log
     span_of_ids = "empty" if log.last_id is None else f"ids {log.first_id} to {log.last_id}"
-    lines = [
-        f"{place.shown} at {moment(found.at)}",
-        f"log: {span_of_ids}; consumers alive: {len(found.consumers)}",
-        "",
-        table(_HEADERS, [_row(each) for each in found.listeners])
-        if found.listeners
-        else "no listener is registered: no consumer has run yet",
-    ]
     errors = [
         [each.name, moment(last[0]), last[1], last[2]]
         for each in found.listeners
         if (last := each.last_error) is not None
     ]
-    if errors:
-        lines += ["", table(("LAST ERROR OF", "AT", "CODE", "MESSAGE"), errors)]
-    if found.holders:
-        holders = [
-            [each.pid or "prepared", each.application_name, each.state, span(each.seconds)]
-            for each in found.holders
-        ]
-        lines += ["", table(("OPEN WRITER", "APPLICATION", "STATE", "OPEN FOR"), holders)]
-    return "\n".join(lines)
+    holders = [
+        [each.pid or "prepared", each.application_name, each.state, span(each.seconds)]
+        for each in found.holders
+    ]
+    some = None if rows is None else _SOME
+    below = [
+        *_tabled(("LAST ERROR OF", "AT", "CODE", "MESSAGE"), errors, some),
+        *_tabled(("OPEN WRITER", "APPLICATION", "STATE", "OPEN FOR"), holders, some),
+    ]
+    lines = [
+        f"{place.shown} at {moment(found.at)}",
+        f"log: {span_of_ids}; consumers alive: {len(found.consumers)}",
+    ]
+    listeners, most = list(found.listeners), None
+    if rows is not None:
+        # Blank line, headers, and the line that tells of the others.
+        most = max(_SOME, rows - len(lines) - len(below) - 3)
+        if len(listeners) > most:
+            listeners.sort(key=lambda each: (-(each.lag_seconds or 0), -each.dead_letters))
+    if listeners:
+        lines += _tabled(_HEADERS, [_row(each) for each in listeners], most)
+    else:
+        lines += ["", "no listener is registered: no consumer has run yet"]
+    return "\n".join([*lines, *below])
+
+
+def _tabled(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], most: int | None
+) -> list[str]:
+    """A blank line, and a table of the first *most* rows; of none, nothing."""
+    if not rows:
+        return []
+    left = 0 if most is None else len(rows) - most
+    more = [f"and {left} more: sa-outbox status"] if left > 0 else []
+    return ["", *table(headers, rows[:most]).splitlines(), *more]
 
 
 def _row(each: ListenerOverview) -> list[object]:
