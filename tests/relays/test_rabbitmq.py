@@ -216,6 +216,37 @@ async def test_what_fits_into_no_message_answers_for_itself(
     assert len(await read(channel, name)) == 2
 
 
+@pytest.mark.long
+async def test_what_the_broker_takes_is_learned_from_its_refusal(
+    rabbitmq_url: str, channel: Any, name: str, queue: Any
+) -> None:
+    relay = RabbitMQ(
+        rabbitmq_url, max_message_bytes=512 * 1024 * 1024, timeout=timedelta(seconds=30)
+    )
+    # A byte more than RabbitMQ takes by default, before version 4.
+    sent = [message(name, 1), message(name, 2, body=bytes(128 * 1024 * 1024 + 1)), message(name, 3)]
+
+    first = await relay.send(sent)
+    again = await relay.send(sent)
+    await relay.close()
+
+    assert isinstance(first[1], RelayUnavailable), "the channel is closed, and nobody is to blame"
+    assert kinds(again) == [None, "serialization", None]
+    assert {each.body for each in await read(channel, name)} == {b'{"n":1}', b'{"n":3}'}
+
+
+async def test_without_the_permission_it_waits(rabbitmq_url: str, channel: Any, name: str) -> None:
+    exchange = await channel.declare_exchange(name, auto_delete=False, internal=True)
+    relay = RabbitMQ(rabbitmq_url, exchange=name)
+
+    (answer,) = await relay.send([message("orders")])
+    await relay.close()
+    await exchange.delete()
+
+    assert isinstance(answer, RelayUnavailable)
+    assert "ACCESS_REFUSED" in str(answer)
+
+
 async def test_one_that_says_nothing_any_more_is_away(
     rabbitmq_url: str, channel: Any, name: str, queue: Any
 ) -> None:
