@@ -327,6 +327,20 @@ class TestOrder:
         assert kinds(answers) in ([None, None], ["RelayUnavailable"] * 2)
         assert await relay.send(sent) == [None, None]
 
+    async def test_one_that_is_cancelled_leaves_nothing_of_the_others_running(
+        self, relay: Kafka, cluster: Cluster
+    ) -> None:
+        await relay.send(messages("a"))
+        cluster.slow(50)
+        for step in range(0, 40, 4):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(relay.send, messages("b", "c"))
+                tasks.start_soon(relay.send, messages("d", "e", "f"))
+                with anyio.move_on_after(step / 1000):
+                    await relay.send(messages("g", "h", "i"))
+            await relay.close()
+            await comes_true(lambda: running() == [], within=5)
+
 
 class TestOutages:
     async def test_while_nobody_is_there_it_says_so_at_once(

@@ -40,6 +40,7 @@ class Link:
             **options, enable_idempotence=True, acks="all", max_batch_size=NO_LIMIT
         )
         self._under_way: set[anyio.CancelScope] = set()
+        self._ended = anyio.Event()
 
     async def start(self, *, within: float) -> None:
         starting = asyncio.ensure_future(self._producer.start())
@@ -58,14 +59,19 @@ class Link:
 
     async def partitions(self, destination: str, *, within: float) -> list[int]:
         """Raises ``UnknownTopicOrPartitionError`` if the brokers answer and do not know it."""
+        late = anyio.move_on_after(within)
+        self._under_way.add(late)
+        why: Exception = TimeoutError()
         try:
-            with anyio.fail_after(within):
+            with late:
                 return sorted(await self._producer.partitions_for(destination))
-        except (TimeoutError, UnknownTopicOrPartitionError) as error:
-            if await self._is_heard():
-                text = f"no broker knows it, after {within:g} s"
-                raise UnknownTopicOrPartitionError(text) from error
-            raise unavailable(error) from error
+        except UnknownTopicOrPartitionError as error:
+            why = error
+        finally:
+            self._under_way.discard(late)
+        if self.over or not await self._is_heard():
+            raise unavailable(why) from why
+        raise UnknownTopicOrPartitionError(f"no broker knows it, after {within:g} s") from why
 
     def available(self, destination: str) -> list[int]:
         """Partitions that have a leader, as far as is known."""
@@ -93,11 +99,18 @@ class Link:
     async def give_up(self) -> None:
         """Nothing that it still holds is sent, nothing of it is left. Whoever waits for it waits no
         longer."""
-        self.over = True
+        is_first, self.over = not self.over, True
         for scope in self._under_way:
             scope.cancel()
         with anyio.move_on_after(FAREWELL, shield=True):
-            await self._end()
+            if is_first:
+                # Once: cancelled twice, aiokafka's sender would not wait for its requests.
+                try:
+                    await self._end()
+                finally:
+                    self._ended.set()
+            else:
+                await self._ended.wait()
 
     async def _deliver(self, pack: Pack) -> None:
         destination, partition = pack.place
@@ -124,15 +137,16 @@ class Link:
         client, sender = producer.client, producer._sender.sender_task  # noqa: SLF001 - see above
         if sender is not None:
             sender.cancel()
-        client._maybe_wait_metadata = _not_any_more  # noqa: SLF001 - nobody will bring them
+        client._maybe_wait_metadata = _nothing  # noqa: SLF001 - nobody will bring them
+        client._get_conn = _nothing  # noqa: SLF001 - it is not ready, and never will be
         await client.close()
         if sender is not None:
             await asyncio.wait([sender])
-            await client.close()  # a request that was about to be sent has connected again
+            await client.close()  # a request was just connecting
         producer._closed = True  # noqa: SLF001 - else it complains when it is forgotten
 
 
-async def _not_any_more() -> None:
+async def _nothing(*_: object, **__: object) -> None:
     pass
 
 
