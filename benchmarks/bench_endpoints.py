@@ -1,0 +1,142 @@
+"""Do fifty webhook endpoints notice that one hangs and one fails?
+
+Fifty endpoints get the same events, each by a relay of its own; then fifty others beside one that
+takes a request and never answers, and one that answers 500. They take turns. The ratio is how long
+the fifty took without the two, against with them: 1 is that nobody notices.
+
+``python -m benchmarks.bench_endpoints``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import socket
+import statistics
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from sa_outbox import Outbox
+from sa_outbox.consumer import Consumer
+from sa_outbox.embedded import EmbeddedPostgres
+from sa_outbox.observe import DeliverySettled
+from sa_outbox.relay.http import Webhook
+from sa_outbox.schema import migrate
+from sa_outbox.webhooks import new_secret
+
+from .bench_consuming import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+EVENTS, OTHERS, ROUNDS = 40, 50, 5
+DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+
+
+class Server(asyncio.Protocol):
+    """Answers 204, to /fails 500, to /hangs nothing."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = self._buffer[:end].lower()
+            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            if len(self._buffer) < end + 4 + length:
+                return
+            self._buffer = self._buffer[end + 4 + length :]
+            assert isinstance(self._transport, asyncio.Transport)
+            if b"/fails" in head:
+                self._transport.write(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
+            elif b"/hangs" not in head:
+                self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+
+def serve(listening: socket.socket) -> None:
+    async def forever() -> None:
+        server = await asyncio.get_running_loop().create_server(Server, sock=listening)
+        await server.serve_forever()
+
+    asyncio.run(forever())
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listening:
+        process = multiprocessing.get_context("fork").Process(target=serve, args=(listening,))
+        process.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            process.terminate()
+            process.join()
+
+
+async def served(engine: AsyncEngine, url: str, bad: tuple[str, ...]) -> float:
+    """Seconds until the fifty have everything."""
+    outbox, finished, left = Outbox(), asyncio.Event(), OTHERS * EVENTS
+
+    def count(seen: Any) -> None:
+        nonlocal left
+        if isinstance(seen, DeliverySettled) and seen.outcome == "done":
+            left -= 1
+            if not left:
+                finished.set()
+
+    secret = new_secret()
+    for name in (*bad, *(f"e{number}" for number in range(OTHERS))):
+        relay = Webhook(secrets=secret, allow=["127.0.0.0/8"], allow_http=True)
+        outbox.relay(name, relay, on="order.placed", to=f"{url}/{name}", concurrency=4)
+    async with engine.begin() as connection:
+        await connection.execute(text("DELETE FROM outbox_listeners"))
+        await connection.execute(text("DELETE FROM outbox_deliveries"))
+    consumer = Consumer(outbox, engine, observers=[count])
+    began = time.perf_counter()
+    running = asyncio.create_task(consumer.run())
+    await finished.wait()
+    seconds = time.perf_counter() - began
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return seconds
+
+
+async def run(postgres: EmbeddedPostgres, url: str, rounds: int = ROUNDS) -> float:
+    """Return the ratio."""
+    engine = create_async_engine(postgres.url("asyncpg"), pool_size=20)
+    async with engine.begin() as connection:
+        await connection.run_sync(migrate, Outbox().settings.names)
+    await fill(engine, EVENTS)
+    alone, beside = [], []
+    for _ in range(rounds):
+        alone.append(await served(engine, url, ()))
+        beside.append(await served(engine, url, ("hangs", "fails")))
+    await engine.dispose()
+    ratio = statistics.median(one / two for one, two in zip(alone, beside, strict=True))
+    each = OTHERS * EVENTS
+    print(f"\n{OTHERS} endpoints, {EVENTS} events for each, medians of {rounds} rounds")
+    print(
+        f"  by themselves                        {each / statistics.median(alone):8,.0f} a second"
+    )
+    print(
+        f"  beside one that hangs, one that fails {each / statistics.median(beside):7,.0f} a second"
+    )
+    print(f"  ratio                                {ratio:8.3f}")
+    return ratio
+
+
+def main() -> None:
+    with server() as url, EmbeddedPostgres(settings=DURABLE) as postgres:
+        asyncio.run(run(postgres, url))
+
+
+if __name__ == "__main__":
+    main()
