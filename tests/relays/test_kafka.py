@@ -330,16 +330,17 @@ class TestOrder:
     async def test_one_that_is_cancelled_leaves_nothing_of_the_others_running(
         self, relay: Kafka, cluster: Cluster
     ) -> None:
-        await relay.send(messages("a"))
-        cluster.slow(50)
-        for step in range(0, 40, 4):
+        for step in range(0, 40, 3):
+            assert await relay.send(messages("a")) == [None]
+            cluster.slow(100)  # the other brokers are just being connected to
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(relay.send, messages("b", "c"))
-                tasks.start_soon(relay.send, messages("d", "e", "f"))
+                tasks.start_soon(relay.send, messages("e", "f", "g"))
                 with anyio.move_on_after(step / 1000):
-                    await relay.send(messages("g", "h", "i"))
+                    await relay.send(messages("d", "x", "y"))
             await relay.close()
             await comes_true(lambda: running() == [], within=5)
+            cluster.slow(0)
 
 
 class TestOutages:
