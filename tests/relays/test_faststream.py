@@ -21,7 +21,7 @@ from faststream.nats import NatsBroker
 from faststream.rabbit import Channel, ExchangeType, RabbitBroker, RabbitExchange
 from faststream.redis import RedisBroker, RedisMessage, StreamSub
 from faststream.redis.parser import BinaryMessageFormatV1
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 
 from sa_outbox import Event
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
@@ -32,6 +32,7 @@ from sa_outbox.relay.faststream_kinds import _AWAY, _NEVER
 from tests.support import PATIENCE, kafka
 from tests.support.brokers import skip_without
 from tests.support.kafka import Cluster
+from tests.support.saboteur import Saboteur
 
 from .faults import Scenario
 
@@ -364,3 +365,25 @@ class TestBrokerOfTheProgram:
         await redis_client.delete(name)
         found = [arrived(*BinaryMessageFormatV1.parse(each[b"__data__"])) for _, each in entries]
         assert scenario.check(found) == 0
+
+
+@pytest.mark.long
+async def test_nothing_is_lost_or_out_of_order_whatever_fails(
+    outbox_url: URL, redis_url: str, redis_client: Any, name: str, in_a_hurry: None
+) -> None:
+    address = make_url(redis_url)
+    port, host = address.port or 6379, address.host or "127.0.0.1"
+    with Saboteur(port, host=host, seed=4, lives=(2_000, 20_000)) as saboteur:
+        saboteur.open()
+        url = address.set(port=saboteur.port).render_as_string(hide_password=False)
+        relay = FastStream(RedisBroker(url), timeout=SHORT)
+        scenario = Scenario(outbox_url, relay, name, events=4000)
+
+        await scenario.run((saboteur.shut, saboteur.open), (saboteur.shut, saboteur.open))
+
+    entries = await redis_client.xrange(name)
+    await redis_client.delete(name)
+    found = [arrived(*BinaryMessageFormatV1.parse(each[b"__data__"])) for _, each in entries]
+    assert scenario.check(found) > 0, "answers were lost"
+    assert saboteur.cuts > 0
+    assert saboteur.lost_answers > 0
