@@ -30,9 +30,13 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[Any]:
+async def client(redis_url: str, name: str) -> AsyncIterator[Any]:
+    """Whatever has the test's name is gone after it."""
+    made: Any
     async with redis.asyncio.Redis.from_url(redis_url) as made:
         yield made
+        if left := [each async for each in made.scan_iter(f"*{name}*", 10_000)]:
+            await made.unlink(*left)
 
 
 async def read(client: Any, stream: str) -> list[Arrived]:
@@ -67,11 +71,9 @@ class TestConformance(RelayConformance):
     secret = "swordfish"
 
     @pytest.fixture(autouse=True)
-    async def _broker(self, redis_url: str, client: Any, name: str) -> AsyncIterator[None]:
+    async def _broker(self, redis_url: str, client: Any, name: str) -> None:
         self._url, self._client, self._name, self._count = redis_url, client, name, 0
         await client.set(f"{name}-text", "no stream", ex=300)
-        yield
-        await client.delete(*[each async for each in client.scan_iter(f"*{name}*", 10_000)])
 
     def make_relay(self) -> RedisStreams:
         return RedisStreams(self._url)
