@@ -43,6 +43,12 @@ SELECT coalesce(max(extract(epoch FROM clock_timestamp() - since)), 0)::float8 F
 """
 
 
+LONGEST_LEASE = """
+SELECT coalesce(max(extract(epoch FROM lease_expires_at - clock_timestamp())), 0)::float8
+FROM outbox_ranges WHERE locked_by IS NOT NULL
+"""
+
+
 class Note(NamedTuple):
     pid: int
     began: float
@@ -75,6 +81,14 @@ def abandoned_for(dsn: str) -> float:
     """Seconds for which some range has been nobody's: given back, or its lease over."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute(ABANDONED).fetchone()
+        assert row is not None
+        return float(row[0])
+
+
+def longest_lease(dsn: str) -> float:
+    """Seconds for which some range is still held, whether its holder lives or not."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(LONGEST_LEASE).fetchone()
         assert row is not None
         return float(row[0])
 

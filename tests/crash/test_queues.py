@@ -18,7 +18,7 @@ from tests.crash import queue_scene, scene
 from tests.crash.consumers import consumers, write_event
 from tests.crash.fleet import Fleet, Member, fleet
 from tests.crash.seen import Findings, compare, read_log, read_seen
-from tests.support import eventually
+from tests.support import PATIENCE, eventually
 from tests.support.writers import Mix, Population, busy_server
 
 pytestmark = pytest.mark.long
@@ -69,7 +69,7 @@ def listening(*members: Member) -> None:
 def test_kills_at_every_second_lose_nothing_and_double_no_effect(dsn: str, notes: Path) -> None:
     chance = random.Random(20261116)
     writing = threading.Thread(target=queue_scene.write_many, args=[dsn, MANY])
-    longest = 0.0
+    longest = held = 0.0
     began = monotonic()
     with fleet(APP, dsn, lease_duration=LEASE) as members:
         listening(*(members.start() for _ in range(4)))
@@ -77,6 +77,7 @@ def test_kills_at_every_second_lose_nothing_and_double_no_effect(dsn: str, notes
         while not queue_scene.is_settled(dsn) or writing.is_alive():
             pass_time(1)
             longest = max(longest, queue_scene.abandoned_for(dsn))
+            held = max(held, queue_scene.longest_lease(dsn))
             # On a busy machine a start takes seconds: with nobody there, nothing would be shown.
             there = [each for each in members.members if each.said("listening")]
             if len(there) > 2:
@@ -102,19 +103,23 @@ def test_kills_at_every_second_lose_nothing_and_double_no_effect(dsn: str, notes
     handled = queue_scene.read_notes(notes, "plain")
     ended = {at for at, each in handled.items() if any(note.ended for note in each)}
     assert ended == {each.position for each in read_log(dsn)}
-    assert longest < SPARE
+    assert 0 < held <= LEASE, "whoever dies holds nothing for longer"
+    # Free, a range waits until somebody has room: those who live are at work, and on a busy machine
+    # each start takes seconds.
+    assert longest < PATIENCE
     assert settled_after < LEASE + SPARE
 
 
 @pytest.mark.timeout(120)
 def test_no_two_processes_have_one_event_at_the_same_time(dsn: str, notes: Path) -> None:
+    lease = 2 * LEASE  # none may be lost: also while others use the machine
     chance = random.Random(7)
     slow = [f"{chance.uniform(0.02, 0.3):.2f}" for _ in range(200)]
     for index in (20, 90):
-        slow[index] = str(LEASE + 1.5)  # longer than a lease: it is renewed meanwhile
+        slow[index] = str(lease + 1.5)  # longer than a lease: it is renewed meanwhile
     for index in range(5, 200, 20):
         slow[index] = "fail_first"
-    with fleet(SMALL, dsn, lease_duration=LEASE) as members:
+    with fleet(SMALL, dsn, lease_duration=lease) as members:
         all_three = [members.start() for _ in range(3)]
         listening(*all_three)
         queue_scene.write_slow(dsn, *slow)
