@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
-# One more than there are cores: tests wait for the database, too.
-PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+# One for each core. With more, tests of several processes with short leases starve each other.
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 .PHONY: help demo test check lint mypy pyright imports docs bench format clean browser

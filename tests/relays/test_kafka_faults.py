@@ -32,7 +32,7 @@ from tests.support.saboteur import Saboteur
 
 pytestmark = pytest.mark.anyio
 
-EVENTS = int(os.environ.get("RELAY_EVENTS", "5000"))
+EVENTS = int(os.environ.get("RELAY_EVENTS", "20000"))
 KEYS = 50
 PARTITIONS = 6
 WRITE = """
