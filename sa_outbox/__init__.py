@@ -20,10 +20,11 @@ event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
 ``cron.py`` (recurring events), ``arguments.py`` and ``codec.py`` (what may be stored),
 ``stable_keys.py`` (idempotency keys), ``inbox.py`` (the receiving side of other systems' messages),
 ``cancelling.py`` and ``status.py`` (cancel an event, ask what became of it), ``place.py`` (in whose
-transaction),
-``tables.py`` (the tables), ``migrations`` (the DDL, frozen), ``schema`` (migrate and verify),
-``relay`` (forward to brokers and webhooks), ``operations`` (see and repair), ``dashboard`` (the
-same in a browser), ``monitoring`` (health, metrics, traces; ``tracing.py`` is where spans begin),
+transaction), ``tables.py`` and ``table_names.py`` (the tables), ``migrations`` (the DDL, frozen),
+``schema`` (migrate and verify), ``relay`` (forward to brokers and webhooks), ``webhooks.py`` (sign,
+and verify what was received), ``sealing.py`` (secrets in the database), ``operations`` (see and
+repair), ``dashboard`` (the same in a browser), ``monitoring`` (health, metrics, traces;
+``tracing.py`` is where spans begin),
 ``embedded`` (a PostgreSQL for demo, tests and development), ``cli`` (``sa-outbox``). The words are
 those of ``docs/glossary.md``.
 """

@@ -6,14 +6,14 @@ listeners that there are now: rare, and no way of its own through everything tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from sqlalchemy.exc import DBAPIError
 
 from sa_outbox.errors import ConfigError
-from sa_outbox.observe import EndpointDisabled, EndpointLeftOut
-from sa_outbox.operations.endpoints import disable_endpoint, endpoint_of
+from sa_outbox.observe import DatabaseAway, DatabaseBack, EndpointDisabled, EndpointLeftOut
+from sa_outbox.operations.endpoints import PREFIX, disable_endpoint, endpoint_of
 from sa_outbox.operations.operator import Operator
 from sa_outbox.sql import endpoints as sql
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from sa_outbox.listener import Listener
     from sa_outbox.observe import Observers
-    from sa_outbox.operations.endpoints import Endpoint
     from sa_outbox.outbox import Outbox
 
 LOOKED_AT_EVERY = 5.0
+AGAIN_AFTER = 1.0
 NOT_THERE, NOT_PERMITTED = "42P01", "42501"
 
 
@@ -47,10 +47,28 @@ class Endpoints:
     async def read(self) -> None:
         """What is there now becomes ``listeners``."""
         async with self._engine.connect() as connection:
-            self._revision, found = await connection.run_sync(self._read)
-        self.names = [each.listener for each in found]
-        served = [self._listener(each) for each in found if each.disabled_at is None]
+            self._revision, rows = await connection.run_sync(self._read)
+        self.names = [PREFIX + row["name"] for row in rows]
+        served = [self._listener(row) for row in rows if row["disabled_at"] is None]
         self.listeners = [each for each in served if each is not None]
+
+    async def read_again(self, stopped: anyio.Event) -> None:
+        """The same, for as long as it takes the database to answer, or until *stopped*."""
+        away = False
+        while not stopped.is_set():
+            try:
+                await self.read()
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+                away = True
+                self._observers.tell(DatabaseAway("endpoints", type(error).__name__, AGAIN_AFTER))
+            else:
+                if away:
+                    self._observers.tell(DatabaseBack("endpoints"))
+                return
+            with anyio.move_on_after(AGAIN_AFTER):
+                await stopped.wait()
 
     async def changed(self) -> None:
         """Return when something is not as it was read."""
@@ -64,12 +82,11 @@ class Endpoints:
                 if not is_database_error(error):
                     raise
 
-    def _read(self, connection: Connection) -> tuple[object, list[Endpoint]]:
+    def _read(self, connection: Connection) -> tuple[object, list[Any]]:
         tables = self._outbox.tables
         try:
             revision = self._look(connection)  # first: a change after it is noticed later
-            rows = connection.execute(sql.all_endpoints(tables)).mappings()
-            return revision, [endpoint_of(row) for row in rows]
+            return revision, list(connection.execute(sql.all_endpoints(tables)).mappings())
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in (NOT_THERE, NOT_PERMITTED):
                 raise
@@ -78,17 +95,20 @@ class Endpoints:
     def _look(self, connection: Connection) -> object:
         return tuple(connection.execute(sql.revision(self._outbox.tables)).one())
 
-    def _listener(self, endpoint: Endpoint) -> Listener | None:
+    def _listener(self, row: Any) -> Listener | None:
         from sa_outbox.relay.endpoints import endpoint_listener  # noqa: PLC0415 - needs an extra
 
+        name: str = row["name"]
+
         async def gone(why: str) -> None:
-            await self._disable(endpoint.name, why)
+            await self._disable(name, why)
 
         try:
+            endpoint = endpoint_of(row)
             return endpoint_listener(endpoint, self._outbox.settings, self._outbox.endpoints, gone)
         except ConfigError as error:
             # The others are served.
-            self._observers.tell(EndpointLeftOut(endpoint.name, str(error)))
+            self._observers.tell(EndpointLeftOut(name, str(error)))
             return None
 
     async def _disable(self, name: str, why: str) -> None:

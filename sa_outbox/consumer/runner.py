@@ -16,7 +16,7 @@ from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
 from sa_outbox.settings import ConsumerSettings
 
-from .connections import Connections, is_database_error, swallow
+from .connections import Connections, swallow
 from .cursor import Cursor
 from .draining import until_drained
 from .endpoints import Endpoints
@@ -142,11 +142,10 @@ class Consumer:
                 return
             self._stop = anyio.Event()
             task_status = TASK_STATUS_IGNORED
-            try:
-                await endpoints.read()
-            except Exception as error:
-                if not is_database_error(error):
-                    raise  # else those that were known are served until the next look
+            # It was running: a database that is away now is waited for.
+            await endpoints.read_again(self._stop)
+            if self._stop.is_set():
+                return
 
     async def drain(self, *, retries: bool = True) -> None:
         """Return when every listener has handled all that was committed when this was called.

@@ -157,13 +157,22 @@ def remove_endpoint(
 
 
 def endpoint_of(row: Any) -> Endpoint:
-    """From a row of ``sql.all_endpoints``."""
-    settings = json.loads(row["settings"])
+    """From a row of ``sql.all_endpoints``. Raises :class:`ConfigError` for one that somebody has
+    written by hand, and wrong."""
+    try:
+        settings = json.loads(row["settings"])
+        delivering = Delivering(**{**settings, "on": tuple(settings["on"])})
+        secrets = tuple(json.loads(row["secrets"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"endpoint {row['name']!r} is stored in a way that can't be read ({error}): remove it"
+            " and add it again"
+        ) from error
     return Endpoint(
         name=row["name"],
         url=row["url"],
-        delivering=Delivering(**{**settings, "on": tuple(settings["on"])}),
-        secrets=tuple(json.loads(row["secrets"])),
+        delivering=delivering,
+        secrets=secrets,
         bearer=row["bearer"],
         disabled_at=row["disabled_at"],
         disabled_why=row["disabled_why"],
@@ -181,8 +190,12 @@ def revealed(endpoint: Endpoint) -> tuple[tuple[str, ...], str | None]:
 def _one(connection: Connection, tables: Tables, name: str) -> Endpoint:
     rows = Asking(connection, tables).rows(sql.one_endpoint(tables), name=name)
     if not rows:
-        raise EndpointNotFound(f"there is no endpoint {name!r}")
+        raise _unknown(name)
     return endpoint_of(rows[0])
+
+
+def _unknown(name: str) -> EndpointNotFound:
+    return EndpointNotFound(f"there is no endpoint {name!r}")
 
 
 def _change(
@@ -195,7 +208,8 @@ def _change(
     channel: str | None,
     **values: object,
 ) -> bool:
-    _one(connection, tables, name)
+    if not Asking(connection, tables).rows(sql.one_endpoint(tables), name=name):
+        raise _unknown(name)
     if not Asking(connection, tables).rows(statement(tables), name=name, **values):
         return False
     _tell(connection, tables, name, action, operator, channel)

@@ -18,9 +18,12 @@ from sa_outbox.cli import main
 from sa_outbox.consumer import endpoints as serving
 from sa_outbox.consumer import hand
 from sa_outbox.observe import (
+    DatabaseAway,
+    DatabaseBack,
     DeadLettered,
     EndpointDisabled,
     EndpointLeftOut,
+    LeaseClaimed,
     ListenerOrphaned,
     RelayAway,
 )
@@ -312,3 +315,78 @@ async def test_a_change_while_it_works_loses_nothing_and_doubles_nothing(
             assert running.recorder.of(RelayAway) == []
         assert sorted(seen) == list(range(60))
         assert sorted(receiver.numbers(secret)) == list(range(60))
+
+
+async def test_one_that_somebody_wrote_wrong_by_hand_is_left_out_and_the_others_are_served(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+) -> None:
+    outbox.webhooks(allow=LOCAL)
+    for name, settings in (("none", "{}"), ("list", "[1]"), ("more", '{"on": ["*"], "x": 1}')):
+        database.rows(
+            "INSERT INTO outbox_endpoints (name, url, settings)"
+            " VALUES (:name, 'https://acme.example/', CAST(:settings AS jsonb))",
+            name=name,
+            settings=settings,
+        )
+    async with receiving() as receiver:
+        await command("add", "good", receiver.url, "--on", "*")
+        async with consuming(outbox) as running:
+            producer.add(1)
+            await comes_true(lambda: len(receiver.got) == 1)
+            left_out = running.recorder.of(EndpointLeftOut)
+    assert sorted(each.endpoint for each in left_out) == ["list", "more", "none"]
+    assert all("add it again" in each.why for each in left_out)
+    listed = await command("list")
+    assert listed.exit_code == 2
+    assert "can't be read" in listed.output
+    for name in ("list", "more", "none"):
+        assert (await command("remove", name, "--yes")).exit_code == 0
+    assert "good" in (await command("list")).output
+
+
+class TestDatabaseThatIsAway:
+    """When a consumer begins again, because the endpoints were changed."""
+
+    @pytest.fixture
+    def reads(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """``"away"`` for each read that finds no database; the first one of the test does."""
+        answers = ["there"]
+        read = serving.Endpoints.read
+
+        async def answer(self: serving.Endpoints) -> None:
+            if (answers.pop(0) if answers else "there") == "away":
+                raise ConnectionRefusedError
+            await read(self)
+
+        monkeypatch.setattr(serving, "AGAIN_AFTER", 0.01)
+        monkeypatch.setattr(serving.Endpoints, "read", answer)
+        return answers
+
+    async def test_is_waited_for(
+        self,
+        outbox: Outbox,
+        producer: Producer,
+        consuming: Consuming,
+        command: Any,
+        reads: list[str],
+    ) -> None:
+        outbox.webhooks(allow=LOCAL)
+        async with receiving() as receiver, consuming(outbox) as running:
+            reads += ["away", "away"]
+            await command("add", "acme", receiver.url, "--on", "*")
+            await comes_true(lambda: running.recorder.of(DatabaseBack))
+            assert len(running.recorder.of(DatabaseAway)) == 2
+            await comes_true(lambda: len(running.recorder.of(LeaseClaimed)) == 1)
+            producer.add(1)
+            await comes_true(lambda: len(receiver.got) == 1)
+
+    async def test_is_not_waited_for_by_one_that_is_stopped(
+        self, outbox: Outbox, consuming: Consuming, command: Any, reads: list[str]
+    ) -> None:
+        outbox.webhooks(allow=LOCAL)
+        async with consuming(outbox) as running:
+            reads += ["away"] * 1_000_000
+            await command("add", "acme", "http://127.0.0.1:1/", "--on", "*")
+            await comes_true(lambda: running.recorder.of(DatabaseAway))
+            running.consumer.stop()
+            await comes_true(running.stopped.is_set)
