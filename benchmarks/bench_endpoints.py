@@ -10,11 +10,8 @@ the fifty took without the two, against with them: 1 is that nobody notices.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import socket
 import statistics
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
@@ -29,56 +26,21 @@ from sa_outbox.schema import migrate
 from sa_outbox.webhooks import new_secret
 
 from .bench_consuming import fill
+from .bench_webhooks import DURABLE, Server, server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 EVENTS, OTHERS, ROUNDS = 40, 50, 5
-DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
 
-class Server(asyncio.Protocol):
-    """Answers 204, to /fails 500, to /hangs nothing."""
+class Moody(Server):
+    """To /hook/fails it answers 500, to /hook/hangs nothing."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self._buffer = b""
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head = self._buffer[:end].lower()
-            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            if len(self._buffer) < end + 4 + length:
-                return
-            self._buffer = self._buffer[end + 4 + length :]
-            assert isinstance(self._transport, asyncio.Transport)
-            if b"/fails" in head:
-                self._transport.write(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
-            elif b"/hangs" not in head:
-                self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-
-def serve(listening: socket.socket) -> None:
-    async def forever() -> None:
-        server = await asyncio.get_running_loop().create_server(Server, sock=listening)
-        await server.serve_forever()
-
-    asyncio.run(forever())
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listening:
-        process = multiprocessing.get_context("fork").Process(target=serve, args=(listening,))
-        process.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            process.terminate()
-            process.join()
+    def answer(self, head: bytes) -> bytes:
+        if b"/fails" in head:
+            return b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"
+        return b"" if b"/hangs" in head else super().answer(head)
 
 
 async def served(engine: AsyncEngine, url: str, bad: tuple[str, ...]) -> float:
@@ -134,7 +96,7 @@ async def run(postgres: EmbeddedPostgres, url: str, rounds: int = ROUNDS) -> flo
 
 
 def main() -> None:
-    with server() as url, EmbeddedPostgres(settings=DURABLE) as postgres:
+    with server(Moody) as url, EmbeddedPostgres(settings=DURABLE) as postgres:
         asyncio.run(run(postgres, url))
 
 

@@ -57,21 +57,24 @@ class Server(asyncio.Protocol):
                 return
             self._buffer = self._buffer[end + 4 + length :]
             assert isinstance(self._transport, asyncio.Transport)
-            self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            self._transport.write(self.answer(head))
+
+    def answer(self, _head: bytes) -> bytes:
+        return b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-def serve(listening: socket.socket) -> None:
+def serve(listening: socket.socket, kind: type[Server]) -> None:
     async def forever() -> None:
-        server = await asyncio.get_running_loop().create_server(Server, sock=listening)
+        server = await asyncio.get_running_loop().create_server(kind, sock=listening)
         await server.serve_forever()
 
     asyncio.run(forever())
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
-        process = multiprocessing.get_context("fork").Process(target=serve, args=(listening,))
+def server(kind: type[Server] = Server) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listening:
+        process = multiprocessing.get_context("fork").Process(target=serve, args=(listening, kind))
         process.start()
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}/hook"

@@ -10,10 +10,11 @@ import anyio
 from sa_outbox.causation import handled
 from sa_outbox.errors import RelayUnavailable, SomeFailed
 from sa_outbox.event import left_results
-from sa_outbox.observe import DatabaseAway, DatabaseBack, RelayAway, RelayBack, WentCareful
+from sa_outbox.observe import DatabaseAway, DatabaseBack, WentCareful
 
 from .dispatch import Dispatch
 from .item import load_event
+from .resting import Rest
 from .unit import Again, Unit
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ class Hand:
         self._wanted = anyio.Event()
         self._where = f"handler of {listener.name}"
         self._away = False
-        self._pause = 0.0
-        """Seconds to rest before the next event: the other side of a relay is away."""
-        self._refusals = 0
+        self._rest = Rest(listener.name, shared.tell)
         self._give_way_at = 0.0
         call = listener.call
         self._is_plain = (
@@ -62,8 +61,8 @@ class Hand:
         try:
             slots = self._cursor.slots
             while True:
-                if self._pause:
-                    await self._wait_for_the_other_side()
+                if self._rest.pause:
+                    await self._rest.wait()
                 if slots is None:
                     found = await self._work()
                 else:
@@ -80,9 +79,9 @@ class Hand:
 
     async def _work(self) -> bool:
         """Attempt what is next; False: there was nothing."""
-        if self._is_plain and not self._refusals:
+        if self._is_plain and not self._rest.is_away:
             await self._attempt_plainly()
-            if self._pause:
+            if self._rest.pause:
                 return True
         items = self._take()
         if not items:
@@ -99,8 +98,8 @@ class Hand:
         Nobody else runs between two events unless a handler waits. So the hand counts as one that
         has an event and is inside the gate from the first to the last of them.
         """
-        cursor, gate = self._cursor, self._gate
-        while not (cursor.stopping or cursor.caution.is_on or gate.is_closed or self._pause):
+        cursor, gate, rest = self._cursor, self._gate, self._rest
+        while not (cursor.stopping or cursor.caution.is_on or gate.is_closed or rest.pause):
             cursor.in_hand += 1
             gate.inside += 1
             try:
@@ -235,7 +234,7 @@ class Hand:
             self._shared.stop("KeyboardInterrupt in a handler")
         elif isinstance(error, RelayUnavailable):
             self._put_back(items)
-            self._turned_away(error)
+            self._rest.turned_away(error)
         elif isinstance(error, SomeFailed) and self._unit is None:
             self._conclude_each(items, error.errors)
         elif error is not None and len(items) > 1:
@@ -252,8 +251,7 @@ class Hand:
                 self._cursor.committed(items)
             else:
                 self._cursor.finish(items)
-            if self._refusals:
-                self._other_side_is_back()
+            self._rest.answered()
 
     def _conclude_each(self, items: list[Item], errors: dict[UUID, BaseException]) -> None:
         """Each has an end of its own; what waits behind a failed one of its lane has none yet."""
@@ -271,32 +269,17 @@ class Hand:
             ended.append(item)
             if item.fate not in ("done", "dead", "cancel"):
                 held[item.lane] = []
-        failed = {item.lane for item in ended}
+        freed_by_finish = {item.lane for item in ended}
         for lane, waiting in held.items():
             self._cursor.lanes.put_back(waiting)
-            if lane not in failed:
+            if lane not in freed_by_finish:
                 self._cursor.lanes.free(lane)
         if ended:
             self._cursor.finish(ended)
         if away is not None:
-            self._turned_away(away)
-        elif self._refusals:
-            self._other_side_is_back()
-
-    def _turned_away(self, error: RelayUnavailable) -> None:
-        # Rests later, outside of the gate: other listeners have nothing to do with it.
-        self._pause = min(FIRST_PAUSE * 2**self._refusals, LONGEST_PAUSE)
-        self._refusals = min(self._refusals + 1, 30)
-        why = error if error.__cause__ is None else error.__cause__
-        self._shared.tell(RelayAway(self._listener.name, type(why).__name__, self._pause))
-
-    def _other_side_is_back(self) -> None:
-        self._refusals = 0
-        self._shared.tell(RelayBack(self._listener.name))
-
-    async def _wait_for_the_other_side(self) -> None:
-        pause, self._pause = self._pause, 0.0
-        await anyio.sleep(pause)
+            self._rest.turned_away(away)
+        else:
+            self._rest.answered()
 
     def _settle_one(self, item: Item, error: BaseException) -> None:
         self._cursor.outcomes.decide(item, error)

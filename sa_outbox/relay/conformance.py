@@ -56,7 +56,7 @@ class RelayConformance:
 
     def make_relay_to(self, host: str, port: int) -> Relay:  # noqa: ARG002 - for subclasses
         """The same to another address, where nobody answers; with short time limits."""
-        raise SkipTest("make_relay_to is not there")
+        raise SkipTest("nobody says how a relay to another address is made: make_relay_to")
 
     async def new_destination(self) -> str:
         """A destination that exists and is empty."""
@@ -69,7 +69,7 @@ class RelayConformance:
     def make_undeliverable(self, message: Message) -> Message:  # noqa: ARG002 - for subclasses
         """*message*, changed so that the other side will never take it: too large, or to a
         destination that is none."""
-        raise SkipTest("make_undeliverable is not there")
+        raise SkipTest("nobody says what the other side never takes: make_undeliverable")
 
     async def check(self) -> list[str]:
         """Run all of them, without pytest, and return the names of those that were not skipped."""

@@ -88,7 +88,7 @@ def memory_stays_below(limit: int) -> Iterator[None]:
 
 
 class TestConformance(RelayConformance):
-    """But for one: where nobody answers, an attempt is counted, see docs/relay-webhooks.md."""
+    """But for one thing: where nobody answers, an attempt is counted (docs/relay-webhooks.md)."""
 
     ill_formed = ("", "acme", "https://", "https://a b/", "https://10.0.0.1/", "ftp://acme.example")
 
@@ -105,6 +105,22 @@ class TestConformance(RelayConformance):
 
     def make_undeliverable(self, message: Message) -> Message:
         return replace(message, headers={"no name": "x"})
+
+    async def test_where_nobody_listens_it_is_unavailable(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        await self._counts(port)
+
+    async def test_where_nobody_answers_it_is_unavailable(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            await self._counts(silent.getsockname()[1])
+
+    async def _counts(self, port: int) -> None:
+        relay = post(timeout=SHORT)
+        answer = await send(relay, f"http://127.0.0.1:{port}/")
+        await relay.close()
+        assert isinstance(answer, RelayError)
+        assert not isinstance(answer, (RelayUnavailable, Undeliverable))
 
     async def arrived(self, destination: str, count: int) -> Sequence[Arrived]:
         path = destination.removeprefix(self._endpoint.url(""))

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sa_outbox import Outbox, sealing
 from sa_outbox.cli import main
 from sa_outbox.consumer import endpoints as serving
-from sa_outbox.consumer import hand
+from sa_outbox.consumer import resting
 from sa_outbox.observe import (
     DatabaseAway,
     DatabaseBack,
@@ -45,7 +45,7 @@ def notify() -> Notify:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "LOOKED_AT_EVERY", 0.05)
-    monkeypatch.setattr(hand, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.01)
     monkeypatch.setenv(sealing.VARIABLE, sealing.new_key())
 
 

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Outbox, RetryLater, RetryPolicy
-from sa_outbox.consumer import hand
+from sa_outbox.consumer import resting
 from sa_outbox.errors import RelayUnavailable, Undeliverable
 from sa_outbox.relay import Answer, Message
 from sa_outbox.settings import Notify
@@ -90,8 +90,8 @@ async def test_each_key_arrives_once_and_in_order(
     takes_batches: bool,
     seed: int,
 ) -> None:
-    monkeypatch.setattr(hand, "FIRST_PAUSE", 0.0001)
-    monkeypatch.setattr(hand, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.0001)
+    monkeypatch.setattr(resting, "LONGEST_PAUSE", 0.001)
     chance = random.Random(seed)
     relay = Moody(chance, keeps_order=keeps_order, takes_batches=takes_batches)
     concurrency = 1 if order == "total" else chance.choice([1, 3])

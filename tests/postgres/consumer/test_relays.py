@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox, RetryLater, RetryPolicy, SomeFailed
-from sa_outbox.consumer import hand
+from sa_outbox.consumer import resting
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 from sa_outbox.observe import AttemptFailed, DeadLettered, RelayAway, RelayBack
 from sa_outbox.relay import Answer, CloudEvents, Message
@@ -73,8 +73,8 @@ def wire() -> Wire:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hand, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(hand, "LONGEST_PAUSE", 0.016)
+    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(resting, "LONGEST_PAUSE", 0.016)
 
 
 def relay(outbox: Outbox, wire: Wire, **options: Any) -> None:
