@@ -19,16 +19,12 @@ from anyio import CancelScope
 
 from ._version import __version__
 from .consumer import Consumer, ConsumerSettings
-from .database_url import (
-    VARIABLES,
-    database_url_option,
-    parse_database_url,
-    parse_given_url,
-)
+from .database_url import VARIABLES, database_url_option, parse_database_url, parse_given_url
 from .errors import ConfigError, NotDrained, SchemaError
 from .loading import did_you_mean, load_outbox
 from .logs import FORMATS, LEVELS, make_log, take_standard_logging
 from .observe import DeliverySettled
+from .process.garbage import spare_what_is_loaded
 from .process.monitoring import make_monitor, monitor_options
 from .process.options import seconds_from_zero, setting_options
 from .process.stopping import Ending, Exit
@@ -169,6 +165,7 @@ def command(
         take_standard_logging(form, sys.stderr)
         patience = wait_for_database.total_seconds()
         process = Process(consumer, database, log, patience, monitor, once=once)
+        spare_what_is_loaded()
         code = process.run()
     forget_closed_streams()
     raise SystemExit(code)

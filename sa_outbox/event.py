@@ -76,6 +76,7 @@ class _Fields(Generic[P_co]):
         "_key",
         "_payload",
         "_result_ref",
+        "_text",
         "created_at",
         "duplicate_of",
         "event_id",
@@ -109,6 +110,7 @@ class _Fields(Generic[P_co]):
     # Not there until they are set: there is one event for each attempt, and few need them.
     _cancel_requested: bool
     _result_ref: str
+    _text: str
 
 
 class Event(_Fields[P_co]):
@@ -210,6 +212,11 @@ class Event(_Fields[P_co]):
         return f"<Event {self.event_type} {self.event_id}>"
 
 
+def stored_text(event: Event[object]) -> str | None:
+    """The payload as it is stored, if nobody has looked into it."""
+    return getattr(event, "_text", None)
+
+
 def stored_event(
     event_type: str,
     payload: object,
@@ -221,12 +228,19 @@ def stored_event(
     priority: int,
     position: int,
     created_at: datetime,
+    unread: type[Event[object]] | None = None,
 ) -> Event[object]:
     """Make an event from a row of the log. ``Event(...)`` in a seventh of its time: its fields are
-    set before it is an event, which can't be changed."""
+    set before it is an event, which can't be changed.
+
+    With *unread*, it is one of this class, and *payload* is the stored text.
+    """
     made: Any = _new(_Fields)
     made.event_type = event_type
-    made._payload = payload  # noqa: SLF001 - its own
+    if unread is None:
+        made._payload = payload  # noqa: SLF001 - its own
+    else:
+        made._text = payload  # noqa: SLF001 - its own
     made.event_id = event_id
     made._key = key  # noqa: SLF001 - its own
     made.tenant = tenant
@@ -237,7 +251,7 @@ def stored_event(
     made.position = position
     made.created_at = created_at
     made.duplicate_of = None
-    made.__class__ = Event
+    made.__class__ = unread or Event
     return made  # type: ignore[no-any-return]  # a cast would be a call for each event
 
 

@@ -87,6 +87,10 @@ class EventTypes:
         known = self._by_name.get(name)
         return None if known is None else known.version
 
+    def knows(self, name: str) -> bool:
+        """Whether a class is registered under *name*."""
+        return name in self._by_name
+
     def load(self, name: str, version: int, payload: Any) -> Any:
         """Make the registered object from decoded JSON; an unregistered name stays JSON."""
         known = self._by_name.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import ExitStack
@@ -55,6 +56,13 @@ def pytest_collection_modifyitems(
     long = [each for each in items if each.get_closest_marker("long")]
     short = [each for each in items if not each.get_closest_marker("long")]
     items[:] = spread(short, long, processes)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay alive to the end. Nobody needs to look through them for garbage
+    again and again: it would take a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -27,8 +27,10 @@ class Caution:
         self._narrow = min(max(NARROW, listener.concurrency), listener.batch_size)
         self._alone_for = self._narrow if crashes > 1 else 0
         # Whatever was in flight is among the next events that are not settled: one batch that was
-        # being handled, and one that was handled and not written yet.
-        self._narrow_for = 2 * self._size if crashes else 0
+        # being handled, and one that was handled and not written yet. Handlers of batches have up
+        # to two of them in hand, and one that was read for the next.
+        batches = 4 if listener.call.batch else 2
+        self._narrow_for = batches * self._size if crashes else 0
         self.is_over = False
         """Everything that was in flight has been settled: the crashes can be forgotten."""
 

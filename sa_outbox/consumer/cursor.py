@@ -177,10 +177,14 @@ class Cursor:
         self._want_hands()
 
     def _room(self) -> int:
-        busy = self.lanes.count + self.in_hand
+        busy, size = self.lanes.count, self.caution.window
         if self.caution.is_on:
+            busy += self.in_hand
             busy += len(self.settlement.finished)  # else the next batch is handled meanwhile
-        size = self.caution.window
+        elif not self.listener.call.batch:
+            busy += self.in_hand
+        elif self.in_hand > size:
+            return 0  # one batch in hand: the next is read meanwhile; with more hands, not for each
         # A few at a time would be many small reads.
         return size - busy if busy <= size // 2 else 0
 
@@ -229,9 +233,10 @@ class Cursor:
         """
         self.settlement.add(items)
         failed = {item.lane for item in items if item.fate != "done"}
+        free = self.lanes.free
         for item in items:
             if item.fate == "done" and item.lane not in failed:
-                self.lanes.free(item.lane)
+                free(item.lane)
             elif item.fate == "hold":
                 self.lanes.put_back([item])
         if len(self.settlement.finished) >= self._enough or failed:

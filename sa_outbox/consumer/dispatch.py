@@ -13,11 +13,11 @@ import anyio
 from sa_outbox import tracing
 from sa_outbox.causation import HandledBatch, handled, handled_batch
 from sa_outbox.errors import HandlerTimeout, OutboxError
-from sa_outbox.event import now_cancel_requested
+from sa_outbox.event import left_results, now_cancel_requested
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
 from .deadline import Deadline
-from .item import load_event
+from .item import load_event, load_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +54,7 @@ class Dispatch:
         self._listener = listener
         self._handler = listener.handler
         self._call = listener.call
+        self._load = load_event if listener.forwarding is None else load_unread
         self._threads = threads
         self._observers = observers
         self._stuck = on_stuck
@@ -74,7 +75,11 @@ class Dispatch:
         self.deadline.leave()
 
     def load(self, item: Item) -> Event[Any]:
-        return load_event(item.row, self._call.payload_class)
+        return self._load(item.row, self._call.payload_class)
+
+    def load_all(self, items: Sequence[Item]) -> list[Event[Any]]:
+        load, payload_class = self._load, self._call.payload_class
+        return [load(item.row, payload_class) for item in items]
 
     async def __call__(
         self, items: Sequence[Item], argument: Any, session: Any = None
@@ -124,7 +129,7 @@ class Dispatch:
                 handled_batch.reset(batch)
         if self.deadline.is_over:  # and yet it ended as if nothing had happened
             return self.cut_off()
-        if error is None:
+        if error is None and left_results:
             for item, event in zip(
                 items, argument if self._call.batch else (argument,), strict=True
             ):

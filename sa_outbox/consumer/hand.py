@@ -245,8 +245,7 @@ class Hand:
         elif isinstance(error, SystemExit):
             await self._crashed(items[0], error)
         else:
-            for item in items:
-                self._cursor.outcomes.decide(item, error)
+            self._cursor.outcomes.decide_all(items, error)
             if self._unit is not None and error is None:
                 self._cursor.committed(items)
             else:
@@ -287,6 +286,12 @@ class Hand:
 
     def _load_batch(self, items: list[Item]) -> tuple[list[Item], list[Event[Any]]]:
         """Events of those that can be read; one that can't fails alone, those after it wait."""
+        try:
+            return items, self._dispatch.load_all(items)
+        except BaseException:  # noqa: BLE001 - an upcaster is the user's code
+            return self._load_each(items)
+
+    def _load_each(self, items: list[Item]) -> tuple[list[Item], list[Event[Any]]]:
         good: list[Item] = []
         events: list[Event[Any]] = []
         behind: dict[object, list[Item]] = {}

@@ -9,14 +9,13 @@ import msgspec
 
 from sa_outbox.codec import decode
 from sa_outbox.errors import DecodeError
-from sa_outbox.event import stored_event
+from sa_outbox.event import Event, stored_event
 from sa_outbox.event_types import event_types, version_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from sa_outbox.delivery import Reason
-    from sa_outbox.event import Event
     from sa_outbox.failure import Failure
 
 Fate = Literal["done", "park", "behind", "schedule", "dead", "hold", "cancel", "withdraw"]
@@ -85,15 +84,9 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
 
     Raises :class:`DecodeError` for a payload or header that can't be read.
     """
-    text: str = row[6]
-    version, headers = 1, {}
-    if text != "{}":
-        headers = decode(text)
-        if type(headers) is not dict:
-            raise DecodeError("the stored headers are not an object")
-        version = version_of(headers)
+    headers = _headers(row[6])
     event_type: str = row[2]
-    payload = event_types.load(event_type, version, decode(row[5]))
+    payload = event_types.load(event_type, version_of(headers), decode(row[5]))
     if payload_class is not None and not _fits(payload, payload_class):
         payload = _converted(payload, payload_class, event_type)
     return stored_event(
@@ -108,6 +101,53 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
         row[0],
         _time(row[9]),
     )
+
+
+class UnreadEvent(Event[Any]):
+    """Its payload is decoded when somebody asks for it."""
+
+    __slots__ = ()
+
+    @property
+    def payload(self) -> Any:
+        try:
+            return self._payload
+        except AttributeError:
+            found = decode(self._text)
+            object.__setattr__(self, "_payload", found)
+            # Whoever has it may change it: from now on it is what is to be sent.
+            object.__delattr__(self, "_text")
+            return found
+
+
+def load_unread(row: Any, payload_class: type | None) -> Event[Any]:
+    """The same for a relay: most send the payload as it is stored, digit by digit, and nobody has
+    to read it. But for types with a class, whose older versions are sent as the present one."""
+    event_type: str = row[2]
+    if event_types.knows(event_type):
+        return load_event(row, payload_class)
+    return stored_event(
+        event_type,
+        row[5],
+        row[1],
+        row[3],
+        row[4],
+        _headers(row[6]),
+        None if row[7] is None else _time(row[7]),
+        row[8],
+        row[0],
+        _time(row[9]),
+        UnreadEvent,
+    )
+
+
+def _headers(text: str) -> dict[str, Any]:
+    if text == "{}":
+        return {}
+    headers = decode(text)
+    if type(headers) is not dict:
+        raise DecodeError("the stored headers are not an object")
+    return headers
 
 
 def _fits(payload: Any, payload_class: type) -> bool:

@@ -69,9 +69,13 @@ class Lanes:
                 break
             self._ready.popleft()
             self._running.add(lane)
+            if lane not in self._rest:  # most
+                items.append(self._first.pop(lane))
+                self.count -= 1
+                continue
             while len(items) < most and lane in self._first and not self._first[lane].single:
                 items.append(self._pop(lane))
-        items.sort(key=lambda item: item.position)
+        items.sort(key=_position)
         return items
 
     def free(self, lane: object) -> None:
@@ -147,7 +151,7 @@ class LooseLanes:
             if waiting[0].single:
                 return items or [waiting.popleft()]
             items.append(waiting.popleft())
-        items.sort(key=lambda item: item.position)
+        items.sort(key=_position)
         return items
 
     def free(self, lane: object) -> None:
@@ -222,3 +226,8 @@ class OneLane:
         except ValueError:
             return False
         return True
+
+
+def _position(item: Item) -> int:
+    found: int = item.row[0]
+    return found

@@ -36,6 +36,15 @@ class Outcomes:
         self._shared = shared
         self._listener = listener
 
+    def decide_all(self, items: Iterable[Item], error: BaseException | None) -> None:
+        """The same for all of a batch, whose fates are "done" before the attempt."""
+        if error is not None:
+            for item in items:
+                self.decide(item, error)
+        else:
+            for item in items:
+                item.attempts += 1
+
     def decide(self, item: Item, error: BaseException | None) -> None:
         """Set the item's fate after an attempt."""
         if isinstance(error, Interrupted):

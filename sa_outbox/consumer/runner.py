@@ -32,7 +32,7 @@ from .retention import Retention
 from .services import Services
 from .session import AsyncHandlerSession, HandlerSession
 from .shared import Shared
-from .statements import Statements
+from .statements import statements
 from .tenure import Tenures
 from .ticking import Ticking
 from .unwrapping import one_error
@@ -263,7 +263,7 @@ class Consumer:
         async_sessions = outbox.async_sessionmaker(made.asynchronous, class_=kind, **options)
         return Shared(
             connections=own,
-            statements=Statements(outbox.tables, outbox.settings.names.notify_channel),
+            statements=statements(outbox.tables, outbox.settings.names.notify_channel),
             tables=outbox.tables,
             settings=self.settings,
             horizon=Horizon(),

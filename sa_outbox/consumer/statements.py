@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from sa_outbox.sql import (
@@ -48,6 +49,13 @@ class Settling(Protocol):
     mark: Query
     forget_crashes: Query | None
     stand: Query
+
+
+@cache
+def statements(tables: Tables, channel: str) -> Statements:
+    """Those of one outbox: rendering them is a large part of a consumer's start, and tests, and
+    programs that drain, start many."""
+    return Statements(tables, channel)
 
 
 class Statements:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import msgspec
+
 from sa_outbox.codec import encode_plain
 from sa_outbox.errors import ConfigError
+from sa_outbox.event import stored_text
 
 from .message import JSON, Message
 
@@ -43,6 +46,12 @@ def sequence(epoch: int, position: int | None) -> str:
     return f"{epoch:010d}-{position or 0:019d}"
 
 
+def _body(event: Event[Any]) -> bytes:
+    """The payload as it is stored; as JSON, where it had to be read or there is no database."""
+    text = stored_text(event)
+    return (encode_plain(event.payload) if text is None else text).encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """The payload as JSON; ``event_id``, ``event_type`` and the rest are headers."""
@@ -57,12 +66,11 @@ class Plain:
             headers["created_at"] = event.created_at.isoformat()
         if event.tenant is not None:
             headers["tenant"] = event.tenant
-        if event.key is not None:
-            headers["key"] = event.key
+        if (key := event.key) is not None:
+            headers["key"] = key
         for name, value in event.headers.items():
             headers.setdefault(name, str(value))
-        body = encode_plain(event.payload).encode()
-        return Message(event, destination, body, event.key, headers)
+        return Message(event, destination, _body(event), key, headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,7 @@ class CloudEvents:
         attributes = self._attributes(event, epoch)
         own = {name: str(value) for name, value in event.headers.items() if name not in _PASSED_ON}
         if self.mode == "structured":
-            document = {**attributes, "data": event.payload}
+            document = {**attributes, "data": msgspec.Raw(_body(event))}
             body = encode_plain(document).encode()
             return Message(event, destination, body, event.key, own, STRUCTURED)
         headers = {f"{prefix}{name}": value for name, value in attributes.items()}
@@ -93,8 +101,7 @@ class CloudEvents:
         for name in ("traceparent", "tracestate"):
             if name in attributes:  # where programs that know no CloudEvents look for it
                 headers[name] = attributes[name]
-        body = encode_plain(event.payload).encode()
-        return Message(event, destination, body, event.key, {**own, **headers})
+        return Message(event, destination, _body(event), event.key, {**own, **headers})
 
     def _attributes(self, event: Event[Any], epoch: int) -> dict[str, str]:
         """Names are lower-case letters and digits: that is all the specification allows."""

@@ -44,6 +44,8 @@ class Forward:
         self._make = make
         self._order = order
         self._timeout = timeout
+        self._at_once = relay.keeps_order or order == "none"
+        """All of a batch is given to the relay together."""
         self._good: set[str] = set()
 
     async def all(self, events: Sequence[Event[Any]]) -> None:
@@ -66,13 +68,13 @@ class Forward:
     async def close(self) -> None:
         await self.relay.close()
 
-    async def _answers(self, events: Sequence[Event[Any]]) -> list[Answer]:
-        answers: list[Answer] = []
-        waiting: list[tuple[int, Message]] = []
-        for index, event in enumerate(events):
-            made = self._message(event)
-            waiting += [(index, made)] if isinstance(made, Message) else []
-            answers.append(made if isinstance(made, Undeliverable) else None)
+    async def _answers(self, events: Sequence[Event[Any]]) -> Sequence[Answer]:
+        made = [self._message(event) for event in events]
+        messages = [each for each in made if isinstance(each, Message)]
+        if len(messages) == len(made) and self._at_once:
+            return await self._send(messages)
+        answers: list[Answer] = [each if isinstance(each, Undeliverable) else None for each in made]
+        waiting = [(index, each) for index, each in enumerate(made) if isinstance(each, Message)]
         while waiting:
             wave, waiting = self._wave(waiting)
             failed: dict[object, BaseException] = {}
@@ -94,7 +96,7 @@ class Forward:
         self, waiting: list[tuple[int, Message]]
     ) -> tuple[list[tuple[int, Message]], list[tuple[int, Message]]]:
         """What may be sent at once, and what has to wait for its answers."""
-        if self.relay.keeps_order or self._order == "none":
+        if self._at_once:
             return waiting, []
         wave: list[tuple[int, Message]] = []
         rest: list[tuple[int, Message]] = []

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event
+from sa_outbox.consumer.item import load_unread
 from sa_outbox.errors import ConfigError
 from sa_outbox.relay import CloudEvents, Message, Plain
 from sa_outbox.relay.envelope import STRUCTURED, sequence
@@ -173,3 +174,29 @@ def test_a_sequence_grows_as_text_as_it_does_as_a_number(places: list[tuple[int,
 
 def test_an_event_without_a_place_comes_before_all() -> None:
     assert sequence(1, None) < sequence(1, 1)
+
+
+class TestAsStored:
+    """An event whose payload nobody has read."""
+
+    TEXT = '{"price": 0.10000000000000000000000001, "n": 12345678901234567890123456789.50}'
+
+    @pytest.fixture
+    def unread(self) -> Event[Any]:
+        row = (7, UUID(int=9), "test_envelope.stored", None, None, self.TEXT, "{}", None, 0, 0.0)
+        return load_unread(row, None)
+
+    @pytest.mark.parametrize("envelope", [Plain(), CloudEvents("/shop")])
+    def test_no_digit_is_lost(self, unread: Event[Any], envelope: Plain | CloudEvents) -> None:
+        assert wrapped(unread, envelope).body == self.TEXT.encode()
+
+    def test_nor_in_a_document(self, unread: Event[Any]) -> None:
+        body = wrapped(unread, CloudEvents("/shop", mode="structured")).body
+
+        assert b'"data":' + self.TEXT.encode() in body
+        json.loads(body)
+
+    def test_what_a_map_has_taken_out_is_not_sent(self, unread: Event[Any]) -> None:
+        del unread.payload["price"]
+
+        assert b"price" not in wrapped(unread, Plain()).body

@@ -19,7 +19,7 @@ from sa_outbox import Event
 from sa_outbox.errors import InvalidEvent, PayloadNotKnown, WrongArgument
 from sa_outbox.event import NOT_KNOWN, now_cancel_requested, now_duplicate, now_known, uuid7
 
-SLOTS = [name for name in Event.__mro__[1].__slots__ if name != "__weakref__"]  # type: ignore[attr-defined]  # its fields
+SLOTS = [name for name in Event.__mro__[1].__slots__ if name not in ("__weakref__", "_text")]  # type: ignore[attr-defined]  # its fields
 
 
 def make_event() -> Event[dict[str, int]]:

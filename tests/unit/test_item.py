@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,9 +20,9 @@ from hypothesis import strategies as st
 
 from sa_outbox import Event
 from sa_outbox.codec import encode_plain
-from sa_outbox.consumer.item import Item, load_event
+from sa_outbox.consumer.item import Item, UnreadEvent, load_event, load_unread
 from sa_outbox.errors import DecodeError
-from sa_outbox.event import Json
+from sa_outbox.event import Json, stored_text
 from sa_outbox.event_types import event_type, upcaster
 
 EVENT_ID = UUID(int=9)
@@ -213,3 +214,47 @@ class TestUnreadableRows:
         except DecodeError:
             return
         assert isinstance(event.payload, AsDataclass)
+
+
+class TestUnread:
+    """What a relay gets: read when somebody asks."""
+
+    def test_everything_but_the_payload_is_there(self) -> None:
+        given = row('{"n": 1}', '{"version": 2, "note": "x"}', run_at=5.0, created_at=6.0)
+        unread, read = load_unread(given, None), load_event(given, None)
+
+        fields = ("event_id", "event_type", "key", "tenant", "run_at", "priority", "position")
+        for name in (*fields, "created_at", "headers"):
+            assert getattr(unread, name) == getattr(read, name), name
+        assert stored_text(unread) == '{"n": 1}'
+        assert stored_text(read) is None
+
+    def test_whoever_asks_gets_the_payload_and_may_change_it(self) -> None:
+        event = load_unread(row('{"n": 1, "secret": "x"}'), None)
+
+        del event.payload["secret"]
+
+        assert event.payload == {"n": 1}
+        assert stored_text(event) is None, "it would have the secret still"
+
+    def test_it_stays_as_it_was_and_can_be_pickled(self) -> None:
+        event = load_unread(row('{"n": 1}'), None)
+
+        with pytest.raises(AttributeError):
+            event.tenant = "other"
+        again = pickle.loads(pickle.dumps(event))
+
+        assert type(again) is UnreadEvent
+        assert again.payload == event.payload == {"n": 1}
+
+    def test_what_can_not_be_read_is_an_error_when_it_is_asked_for(self) -> None:
+        event = load_unread(row("[" * 100_000 + "]" * 100_000), None)
+
+        with pytest.raises(DecodeError):
+            _ = event.payload
+
+    def test_a_registered_type_is_read_at_once(self) -> None:
+        event = load_unread(row('{"id": 1}', event_type="test_item.registered"), None)
+
+        assert event.payload == Registered(1)
+        assert stored_text(event) is None

@@ -96,7 +96,7 @@ def test_a_key_in_two_places_waits_for_the_first() -> None:
 def test_a_refused_batch_is_halved(count: int, most: int) -> None:
     records = [record(n, None, most=1000) for n in range(count)]
 
-    assert Pack(("orders", 0), records).halve() is records
+    assert Pack(("orders", 0), records, 0, 1).halve() is records
     assert {each.most for each in records} == {most}
 
 

@@ -16,12 +16,12 @@ from sa_outbox.consumer.item import Fate, Item
 from sa_outbox.consumer.lease import Lease
 from sa_outbox.consumer.progress import Saved
 from sa_outbox.consumer.settle import Write, plan
-from sa_outbox.consumer.statements import Statements
+from sa_outbox.consumer.statements import statements
 from sa_outbox.failure import Failure
 from sa_outbox.settings import Names
 from sa_outbox.tables import tables
 
-STATEMENTS = Statements(tables(Names()), "outbox")
+STATEMENTS = statements(tables(Names()), "outbox")
 NAMES = {id(query): name for name, query in vars(STATEMENTS).items() if isinstance(query, Query)}
 LEASE = Lease(
     {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,7 +15,7 @@ from .faults import unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .packing import Pack
+    from .packing import Pack, Place
 
 FAREWELL = 5.0
 """Seconds for the end of a producer whose broker does not answer."""
@@ -24,7 +23,8 @@ LET_IT_END = 1.0
 NO_LIMIT = 2**31 - 1
 """How much goes into a record batch is decided by ``packing.py``."""
 
-_hash = lru_cache(maxsize=65536)(murmur2)  # in Python, and an event's key comes again and again
+MOST_KNOWN = 65536
+"""Keys whose partition is remembered, for each destination."""
 
 
 class _NoAnswerError(TimeoutError):
@@ -40,6 +40,7 @@ class Link:
             **options, enable_idempotence=True, acks="all", max_batch_size=NO_LIMIT
         )
         self._under_way: set[anyio.CancelScope] = set()
+        self._places: dict[str, Places] = {}
         self._ended = anyio.Event()
 
     async def start(self, *, within: float) -> None:
@@ -72,6 +73,13 @@ class Link:
         if self.over or not await self._is_heard():
             raise unavailable(why) from why
         raise UnknownTopicOrPartitionError(f"no broker knows it, after {within:g} s") from why
+
+    def places(self, destination: str, partitions: list[int]) -> Places:
+        """Where its messages go, while it has these partitions."""
+        known = self._places.get(destination)
+        if known is None or known.partitions != partitions:
+            known = self._places[destination] = Places(destination, partitions)
+        return known
 
     def available(self, destination: str) -> list[int]:
         """Partitions that have a leader, as far as is known."""
@@ -152,5 +160,27 @@ async def _nothing(*_: object, **__: object) -> None:
 
 def partition_of(key: bytes, partitions: Sequence[int]) -> int:
     """As Kafka's own clients choose it: other programs that send to this key find the same."""
-    found: int = partitions[(_hash(key) & 0x7FFFFFFF) % len(partitions)]
-    return found
+    return partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
+
+
+class Places:
+    """Where messages of a destination go."""
+
+    def __init__(self, destination: str, partitions: Sequence[int]) -> None:
+        self.partitions = partitions
+        self.for_no_key = partitions[0]
+        self._all = {each: (destination, each) for each in partitions}
+        # A key comes again and again, and its hash is made in Python.
+        self._known: dict[str, tuple[bytes, Place]] = {}
+
+    def of(self, key: str | None) -> tuple[bytes | None, Place]:
+        """A message's key as it is sent, and its partition."""
+        if key is None:
+            return None, self._all[self.for_no_key]
+        found = self._known.get(key)
+        if found is None:
+            data = key.encode()
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = data, self._all[partition_of(data, self.partitions)]
+        return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,9 +16,8 @@ OVERHEAD = 70
 OVERHEAD_OF_HEADER = 10
 
 
-@dataclass(slots=True, eq=False)
-class Record:
-    """A message as Kafka has it."""
+class Record(msgspec.Struct, eq=False, gc=False):
+    """A message as Kafka has it. Out of the garbage collector's sight, as the events are."""
 
     index: int
     """In the batch that the relay was given."""
@@ -34,12 +34,15 @@ class Record:
     out which of them is to blame."""
 
 
-@dataclass(slots=True, eq=False)
-class Pack:
-    """A record batch: on its way, confirmed, or failed."""
+class Pack(msgspec.Struct, eq=False):
+    """A record batch: being filled, on its way, confirmed, or failed."""
 
     place: Place
     records: list[Record]
+    room: int
+    """Bytes that are left."""
+    most: int
+    """How many records it may have."""
     confirmed: bool = False
     error: Exception | None = None
 
@@ -57,28 +60,24 @@ def next_packs(waiting: Iterable[Record], *, limit: int) -> tuple[list[Pack], li
     those that wait never does, however large it is.
     """
     packs: dict[Place, Pack] = {}
-    room: dict[Place, int] = {}
-    most: dict[Place, int] = {}
     homes: dict[str, Place] = {}
     closed: set[Place] = set()
     rest: list[Record] = []
     for record in waiting:
-        place, lane, size = record.place, record.lane, record.size
+        place, lane = record.place, record.lane
         pack = packs.get(place)
+        if pack is None:
+            pack = packs[place] = Pack(place, [], limit, record.most)
         home = place if lane is None else homes.setdefault(lane, place)
-        fits = pack is None or (
-            size <= room[place] and len(pack.records) < min(record.most, most[place])
-        )
+        records, most = pack.records, min(record.most, pack.most)
+        fits = not records or (record.size <= pack.room and len(records) < most)
         if place in closed or home != place or not fits:
             closed.add(place)
             if lane is not None:
                 homes[lane] = ("", -1)  # nowhere in this round
             rest.append(record)
             continue
-        if pack is None:
-            pack = packs[place] = Pack(place, [])
-            room[place], most[place] = limit, record.most
-        pack.records.append(record)
-        room[place] -= size
-        most[place] = min(most[place], record.most)
-    return list(packs.values()), rest
+        records.append(record)
+        pack.room -= record.size
+        pack.most = most
+    return [each for each in packs.values() if each.records], rest

@@ -39,6 +39,10 @@ _OURS = frozenset(
 """Options of a producer on which the relay's promises rest."""
 
 
+_OPEN = RelayUnavailable("not sent")
+"""No answer yet."""
+
+
 class Kafka:
     """Forwards to topics of a Kafka cluster::
 
@@ -106,13 +110,15 @@ class Kafka:
             )
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
-        answers: dict[int, Answer] = {}
+        answers: list[Answer] = [_OPEN] * len(messages)
         away: RelayUnavailable | None = None
         try:
             away = await self._send(messages, answers)
         except RelayUnavailable as error:
             away = error
-        return [answers.get(index, away) for index in range(len(messages))]
+        if away is None:
+            return answers
+        return [away if each is _OPEN else each for each in answers]
 
     async def close(self) -> None:
         async with self._connecting:
@@ -123,9 +129,9 @@ class Kafka:
                 self._quiet.end()
 
     async def _send(
-        self, messages: Sequence[Message], answers: dict[int, Answer]
+        self, messages: Sequence[Message], answers: list[Answer]
     ) -> RelayUnavailable | None:
-        """Fill *answers*; what has none there was not sent, for the reason that is returned."""
+        """Fill *answers*; what is open there was not sent, for the reason that is returned."""
         link = await self._linked()
         waiting = await self._client.to_records(
             link,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sa_outbox.errors import RelayUnavailable, Undeliverable
 from sa_outbox.relay.answering import not_serializable, too_large
 
 from .faults import is_away, of_destination, of_one, unavailable
-from .link import Link, partition_of
+from .link import Link, Places
 from .packing import OVERHEAD, OVERHEAD_OF_HEADER, Record
 
 if TYPE_CHECKING:
@@ -27,45 +28,44 @@ _CONTENT_TYPE = "content-type"
 async def to_records(
     link: Link,
     messages: Sequence[Message],
-    answers: dict[int, Answer],
+    answers: list[Answer],
     *,
     largest: int,
     unknown_after: float,
 ) -> list[Record]:
     """Messages of which none can be made are answered."""
-    found: dict[str, tuple[list[int], int] | Undeliverable] = {}
+    found: dict[str, Places | Undeliverable] = {}
     records = []
     for index, message in enumerate(messages):
         destination = message.destination
-        if destination not in found:
-            found[destination] = await _partitions(link, destination, unknown_after)
-        known = found[destination]
-        if isinstance(known, Undeliverable):
-            answers[index] = known
+        places = found.get(destination)
+        if places is None:
+            places = found[destination] = await _places(link, destination, unknown_after)
+        if isinstance(places, Undeliverable):
+            answers[index] = places
             continue
-        partitions, for_no_key = known
         try:
-            key = None if message.key is None else message.key.encode()
-            partition = for_no_key if key is None else partition_of(key, partitions)
+            key, place = places.of(message.key)
             headers, size = _headers(message)
-            body = bytes(memoryview(message.body))
+            body = message.body
+            if type(body) is not bytes:
+                body = bytes(memoryview(body))
         except (TypeError, ValueError, AttributeError) as error:
             answers[index] = not_serializable(message, error)
             continue
-        place, lane = (destination, partition), message.event.key
-        size += OVERHEAD + len(body) + len(key or b"")
+        size += OVERHEAD + len(body)
+        if key is not None:
+            size += len(key)
         if size > largest:
             answers[index] = too_large(message, size, largest)
         else:
-            records.append(Record(index, lane, place, key, body, headers, size))
+            records.append(Record(index, message.event.key, place, key, body, headers, size))
     return records
 
 
-async def _partitions(
-    link: Link, destination: str, unknown_after: float
-) -> tuple[list[int], int] | Undeliverable:
-    """Those that there are, and the one for messages without a key: one for all of a batch,
-    so that they share a record batch, and another one for the next."""
+async def _places(link: Link, destination: str, unknown_after: float) -> Places | Undeliverable:
+    """The partitions that there are. For messages without a key one for all of a batch, so that
+    they share a record batch, and another one for the next."""
     try:
         found = await link.partitions(destination, within=unknown_after)
     except RelayUnavailable:
@@ -75,11 +75,13 @@ async def _partitions(
         if refused is None:
             raise unavailable(error) from error
         return refused
-    return found, random.choice(link.available(destination) or found)  # noqa: S311 - no secret
+    places = link.places(destination, found)
+    places.for_no_key = random.choice(link.available(destination) or found)  # noqa: S311 - no secret
+    return places
 
 
 def settle(
-    packs: Sequence[Pack], answers: dict[int, Answer]
+    packs: Sequence[Pack], answers: list[Answer]
 ) -> tuple[list[Record], RelayUnavailable | None]:
     """Write down what became of record batches; what is to be sent again in smaller ones, and why
     nothing more is to be sent at all."""
@@ -111,12 +113,19 @@ def _headers(message: Message) -> tuple[list[tuple[str, bytes]], int]:
     """And the bytes that they take, or some more."""
     headers, size = [], OVERHEAD_OF_HEADER + len(_CONTENT_TYPE) + len(message.content_type)
     for name, value in message.headers.items():
-        if len(name) == len(_CONTENT_TYPE) and name.lower() == _CONTENT_TYPE:
-            continue
-        if not name.isascii():
-            name.encode()  # refuses what is no text
-        data = value.encode()
-        headers.append((name, data))
-        size += OVERHEAD_OF_HEADER + 4 * len(name) + len(data)
+        overhead = _overhead(name)
+        if overhead:
+            data = value.encode()
+            headers.append((name, data))
+            size += overhead + len(data)
     headers.append((_CONTENT_TYPE, message.content_type.encode()))
     return headers, size
+
+
+@lru_cache(maxsize=4096)  # there are few names, and they come again and again
+def _overhead(name: str) -> int:
+    """Bytes of a header without its value; 0: it is not sent, the content type says so."""
+    if name.lower() == _CONTENT_TYPE:
+        return 0
+    name.encode()  # refuses what is no text
+    return OVERHEAD_OF_HEADER + 4 * len(name)

@@ -213,12 +213,19 @@ def producer(outbox: Outbox, engine: Engine) -> Producer:
     return Producer(outbox, engine)
 
 
+@pytest.fixture(scope="session")
+def shared_async_engine(migrated_url: URL) -> AsyncEngine:
+    """For all tests of this worker: the statements it has compiled are worth keeping."""
+    return create_async_engine(migrated_url.set(drivername="postgresql+asyncpg"))
+
+
 @pytest.fixture
-async def async_engine(migrated_url: URL, engine: Engine) -> AsyncIterator[AsyncEngine]:
-    """What the program gives to its consumer."""
-    made = create_async_engine(migrated_url.set(drivername="postgresql+asyncpg"))
-    yield made
-    await made.dispose()
+async def async_engine(
+    shared_async_engine: AsyncEngine, engine: Engine
+) -> AsyncIterator[AsyncEngine]:
+    """What the program gives to its consumer, without a connection of another test's loop."""
+    yield shared_async_engine
+    await shared_async_engine.dispose()
 
 
 @pytest.fixture

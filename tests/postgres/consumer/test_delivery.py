@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
 from sa_outbox.errors import ConfigError
-from sa_outbox.observe import CaughtUp
+from sa_outbox.observe import BatchRead, CaughtUp
 from tests.support.shop import OrderPlaced
 
 from .conftest import Consuming, Database, Producer
@@ -222,6 +223,31 @@ async def test_a_batch_handler_gets_several_events_at_once(
 
     assert [n for batch in got for n in batch] == list(range(50))
     assert max(len(batch) for batch in got) == 20
+
+
+async def test_while_a_batch_is_handled_the_next_is_read_and_no_more(
+    outbox: Outbox, producer: Producer, consuming: Consuming
+) -> None:
+    producer.add(*range(20))
+    may_end = anyio.Event()
+    got: list[list[int]] = []
+
+    @outbox.listener("search", on="order.*", batch_size=4)
+    async def index(events: Sequence[Event[Any]]) -> None:
+        got.append([event.payload["n"] for event in events])
+        await may_end.wait()
+
+    async with consuming(outbox) as running:
+        await running.recorder.seen(BatchRead, listener="search", times=2)
+        await anyio.wait_all_tasks_blocked()
+        read = [each.events for each in running.recorder.of(BatchRead, listener="search")]
+        begun = [*got]
+        may_end.set()
+        await running.done("search", 20)
+
+    assert read == [4, 4]
+    assert begun == [[0, 1, 2, 3]]
+    assert [n for batch in got for n in batch] == [*range(20)]
 
 
 async def test_a_sync_handler_runs_beside_the_event_loop(

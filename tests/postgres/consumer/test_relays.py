@@ -94,7 +94,7 @@ async def test_what_is_committed_is_forwarded(
     message = wire.taken[0]
     assert message.destination == "orders"
     assert message.key == "a"
-    assert message.body == b'{"n":1}'
+    assert message.body == b'{"n": 1}', "as PostgreSQL has it"
     assert message.headers["ce-id"] == str(message.event.event_id)
     assert message.headers["ce-subject"] == "a"
     assert message.headers["ce-sequence"] == f"{1:010d}-{message.event.position:019d}"
