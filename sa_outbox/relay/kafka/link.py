@@ -160,7 +160,8 @@ async def _nothing(*_: object, **__: object) -> None:
 
 def partition_of(key: bytes, partitions: Sequence[int]) -> int:
     """As Kafka's own clients choose it: other programs that send to this key find the same."""
-    return partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
+    found: int = partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
+    return found
 
 
 class Places:
