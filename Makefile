@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
-# One for each core. With more, tests of several processes with short leases starve each other.
-PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+# One more than cores: many tests wait. With two more, tests of several processes with short leases
+# starve each other.
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes: without byte code on disk each would compile the package.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal

@@ -19,7 +19,8 @@ VARIABLES = ["SA_OUTBOX_DATABASE_URL", "DATABASE_URL"]
 
 _PLAIN = re.compile(
     r"postgres(ql)?://((?P<user>[\w.~-]+)(:(?P<password>[\w.~-]+))?@)?"
-    r"(?P<place>[\w.-]+(:[1-9]\d*)?/[\w.~-]+)(\?[\w.~=&/-]*)?",
+    r"(?P<place>(?P<host>[\w.-]+)(:(?P<port>[1-9]\d{0,4}))?/(?P<database>[\w.~-]+))"
+    r"(?P<options>\?[\w.~=&/-]*)?",
     re.ASCII,
 )
 
@@ -62,7 +63,13 @@ class PlainUrl(NamedTuple):
     and without a character that some would decode and others not."""
 
     url: str
+    host: str
+    port: int
+    user: str
+    """Empty: whoever runs this."""
     password: str | None
+    database: str
+    has_options: bool
     shown: str
     """Without anything secret, as ``schema.connect.shown`` has it."""
 
@@ -72,8 +79,17 @@ def plain_url(url: str) -> PlainUrl | None:
     found = _PLAIN.fullmatch(url)
     if found is None:
         return None
-    user = f"{found['user']}@" if found["user"] else ""
-    return PlainUrl(url, found["password"], f"postgresql://{user}{found['place']}")
+    user = found["user"] or ""
+    return PlainUrl(
+        url,
+        host=found["host"],
+        port=int(found["port"] or 5432),
+        user=user,
+        password=found["password"],
+        database=found["database"],
+        has_options=bool(found["options"]),
+        shown=f"postgresql://{user}{'@' if user else ''}{found['place']}",
+    )
 
 
 def parse_database_url(url: str | None) -> URL:

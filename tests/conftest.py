@@ -33,8 +33,11 @@ _SERVER = pytest.StashKey[TestServer]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Under nohup it is ignored, and so it would be in the processes whose end by it is tested.
+    # Under nohup, and behind an ampersand, they are ignored, and so they would be in the processes
+    # whose end by them is tested.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Only a worker of pytest-xdist has workerinput: there the controller owns the server.
     address: str | None = getattr(config, "workerinput", {}).get("server_url")
     config.stash[_SERVER] = TestServer(address)

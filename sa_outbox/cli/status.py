@@ -109,7 +109,7 @@ def _overview(place: Place) -> Overview:
     found = None
     if place.plain is not None:
         with told_in_one_line(place.database):
-            found = answers(place.plain.url, place.names)
+            found = answers(place.plain, place.names)
     return place.ask(overview) if found is None else overview_of(found)
 
 

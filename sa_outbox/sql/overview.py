@@ -45,6 +45,29 @@ def questions(names: Names) -> dict[str, str]:
     }
 
 
+def all_in_one(names: Names) -> str:
+    """The same as one text of statements with one value for an answer: a JSON object with a list
+    of rows under each name. In a transaction that reads; compiling it would take longer than it
+    runs."""
+    parts = ", ".join(
+        f"'{name}', (SELECT coalesce(json_agg(row_to_json(one)), '[]') FROM ({each}) AS one)"
+        for name, each in questions(names).items()
+    )
+    return (
+        "BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; SET LOCAL jit = off; "
+        f"SELECT json_build_object({parts}); COMMIT"
+    )
+
+
+MOMENTS = frozenset(
+    {
+        *("at", "created_at", "last_error_at", "next_due_at", "paused_at", "retry_after"),
+        "started_at",
+    }
+)
+"""Columns that are times, which JSON has as text."""
+
+
 def log(names: Names) -> str:
     """One row: database, role, address and port of the server, the time there, first_id and
     last_id of the log (None: it is empty).

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.crash.processes import ConsumerProcess
+
 STOPS_WITHIN = 30.0
 
 
@@ -19,14 +16,7 @@ class Member:
     """One consumer process. Its log is kept, and shown by pytest when a test fails."""
 
     def __init__(self, app: str, environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sa_outbox.consume", app],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stderr=subprocess.STDOUT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.process = ConsumerProcess(app, environment)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -51,7 +41,7 @@ class Member:
 
     def terminate(self) -> int:
         """SIGTERM, and the exit code."""
-        self.process.terminate()
+        self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOPS_WITHIN)
 
     def close(self) -> None:
@@ -59,12 +49,10 @@ class Member:
             self.process.send_signal(signal.SIGCONT)
             self.kill()
         self._reader.join(5)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.output.close()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.process.output:
             self.lines.append(line)
             print(f"[{self.pid}] {line}", end="")  # noqa: T201 - for the report of a failure
 

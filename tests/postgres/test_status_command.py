@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner, Result
@@ -78,8 +78,13 @@ def lasting(value: Any) -> Any:
     return [lasting(each) for each in value] if isinstance(value, list) else value
 
 
-def test_both_ways_answer_the_same(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = status("--json", SA_OUTBOX_DATABASE_URL=address)
+@pytest.mark.parametrize("way", ["by_wire", "by_driver"])
+def test_all_ways_answer_the_same(
+    address: str, monkeypatch: pytest.MonkeyPatch, way: Literal["by_wire", "by_driver"]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shortcut, "answers", getattr(shortcut, way))
+        short = status("--json", SA_OUTBOX_DATABASE_URL=address)
     by_driver = address.replace("postgresql://", "postgresql+psycopg://")
     monkeypatch.setattr(shortcut, "answers", None)
     long = status("--json", SA_OUTBOX_DATABASE_URL=by_driver)
@@ -100,23 +105,31 @@ def test_a_table_for_people_is_the_same_too(address: str) -> None:
         assert shown in told.splitlines()[0]
 
 
-def test_the_short_way_loads_no_sqlalchemy(address: str) -> None:
+HEAVY = ("sqlalchemy", "alembic", "psycopg", "msgspec", "anyio", "asyncpg", "asyncio", "ssl")
+
+
+@pytest.mark.parametrize(
+    ("environment", "loaded"), [({}, set()), ({"PGAPPNAME": "me"}, {"asyncio", "asyncpg", "ssl"})]
+)
+def test_the_short_way_loads_no_more_than_it_needs(
+    address: str, environment: dict[str, str], loaded: set[str]
+) -> None:
     program = (
         "import sys; from sa_outbox.cli import main\n"
         "main(['status', '--json'], standalone_mode=False)\n"
-        "print({'sqlalchemy', 'alembic', 'psycopg', 'msgspec', 'anyio'} & set(sys.modules),"
-        " file=sys.stderr)"
+        f"print(*({set(HEAVY)} & sys.modules.keys()), file=sys.stderr)"
     )
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "SA_OUTBOX_DATABASE_URL": address},
+        env={**clean, "SA_OUTBOX_DATABASE_URL": address, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert done.stderr == "set()\n"
+    assert set(done.stderr.split()) == loaded
     assert len(json.loads(done.stdout)["listeners"]) == 3
 
 

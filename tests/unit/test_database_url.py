@@ -17,6 +17,10 @@ def test_what_is_plain_is_understood_alike(url: str) -> None:
     assert found is not None
     assert found.url == url
     assert found.password == parsed.password
+    assert (found.user or None) == parsed.username
+    assert (found.host, found.database) == (parsed.host, parsed.database)
+    assert found.port == (parsed.port or 5432)
+    assert found.has_options or not parsed.query
     assert found.shown == shown(parsed)
     assert parsed.drivername == "postgresql"
 

@@ -142,6 +142,7 @@ class Link:
         # stop() would wait until all is sent, for ever while nobody is there. There is no other way
         # to say so but by the parts it is made of.
         producer = self._producer
+        producer._closed = True  # noqa: SLF001 - else it complains when it is forgotten
         client, sender = producer.client, producer._sender.sender_task  # noqa: SLF001 - see above
         if sender is not None:
             sender.cancel()
@@ -151,7 +152,6 @@ class Link:
         if sender is not None:
             await asyncio.wait([sender])
             await client.close()  # a request was just connecting
-        producer._closed = True  # noqa: SLF001 - else it complains when it is forgotten
 
 
 async def _nothing(*_: object, **__: object) -> None:
