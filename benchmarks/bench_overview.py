@@ -105,6 +105,7 @@ def measure_processes(url: str) -> None:
     """The command, and beneath it what a Python process needs without a line of ours."""
     print(f"whole processes, {TIMES} times each")
     environment = {**os.environ, "SA_OUTBOX_DATABASE_URL": url}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
     told(
         "sa-outbox status --json",
         times([sys.executable, "-m", "sa_outbox", "status", "--json"], environment),

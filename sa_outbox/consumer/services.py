@@ -74,9 +74,11 @@ class Services:
         for queue in self.queues:
             queue.look_for_requests()
 
-    def reconnected(self) -> None:
-        """The LISTEN connection is new: what was missed is looked for, and what the server is."""
-        self.verifying.bell.ring()
+    def reconnected(self, after_trouble: bool) -> None:  # noqa: FBT001 - a callback
+        """The LISTEN connection is new: what was missed is looked for. *after_trouble*, the server
+        may be another one than at the start."""
+        if after_trouble:
+            self.verifying.bell.ring()
         self.leasing.bell.ring()
         self.ring("reconnect")
 

@@ -56,7 +56,7 @@ class Wakeup:
         released: Callable[[], None],
         cancelled: Callable[[], None],
         adopted: Callable[[], None],
-        reconnected: Callable[[], None],
+        reconnected: Callable[[bool], None],
         lost: Callable[[], None],
     ) -> None:
         self._connect = connect
@@ -74,6 +74,7 @@ class Wakeup:
         self._adopted = adopted
         self._reconnected = reconnected
         self._lost = lost
+        self._had_trouble = False
         self.is_listening = False
 
     async def run(self) -> None:
@@ -82,6 +83,7 @@ class Wakeup:
             try:
                 await self._listen()
             except Exception as error:  # noqa: BLE001 - whatever a driver raises: poll, try again
+                self._had_trouble = True
                 if self.is_listening:  # a new outage
                     pause = FIRST_PAUSE
                     self.is_listening = False
@@ -108,7 +110,7 @@ class Wakeup:
             self.is_listening = True
             self._observers.tell(Listening(self._channel))
             # What was committed before LISTEN was on has notified nobody.
-            self._reconnected()
+            self._reconnected(self._had_trouble)
             while not await ended.wait(self._probe_interval):
                 await self._probe(driver)
             raise ConnectionError("the server ended the connection")
