@@ -6,7 +6,6 @@ a channel for one wrong message, and does not say for which: so exchanges are lo
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,13 @@ import anyio
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
 
 from .answering import because, missing, not_serializable, too_large, unavailable
+from .rabbitmq_link import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from .message import Answer, Message
+    from .rabbitmq_link import Ready
 
 LONGEST_NAME = 255
 """Bytes of a routing key, and of an exchange: the protocol has one byte for it."""
@@ -69,17 +70,11 @@ class RabbitMQ:
             raise ConfigError(f"exchange of RabbitMQ has at most 255 bytes: {exchange!r}")
         if timeout <= timedelta(0):
             raise ConfigError(f"timeout of RabbitMQ must be above zero: {timeout!r}")
-        self._pika: Any = aio_pika
         self._rmq: Any = aiormq
-        self._url = url
         self._exchange = exchange
         self._most = max_message_bytes
         self._timeout = timeout.total_seconds()
-        self._connection: Any = None
-        self._channel: Any = None
-        self._known: set[str] = {""}
-        """Exchanges that were there."""
-        self._opening: anyio.Lock | None = None
+        self._link = Link(aio_pika, aiormq, url, self._timeout)
 
     def __repr__(self) -> str:
         return f"RabbitMQ({self._where!r})"
@@ -101,7 +96,7 @@ class RabbitMQ:
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
         """Publish *messages* together, and wait for the broker's confirmations."""
         answers: list[Answer] = [None] * len(messages)
-        ready: dict[int, tuple[str, str, bytes, Any]] = {}
+        ready: dict[int, Ready] = {}
         for place, message in enumerate(messages):
             made = self._make(message)
             if isinstance(made, Undeliverable):
@@ -110,22 +105,22 @@ class RabbitMQ:
                 ready[place] = made
         try:
             with anyio.fail_after(self._timeout):
-                channel = await self._opened()
-                gone = await self._missing({each[0] for each in ready.values()})
+                await self._link.open()
+                gone = await self._link.missing({each[0] for each in ready.values()})
         except Exception as error:  # noqa: BLE001 - before anything was sent, so nobody is to blame
-            await self._drop()
+            await self._link.drop()
             failed = self._away(error)
             return [failed if place in ready else answers[place] for place in range(len(messages))]
         for place in [place for place, each in ready.items() if each[0] in gone]:
             text = f"there is no exchange {ready.pop(place)[0]!r}"
             answers[place] = Undeliverable(text, kind="unknown-destination")
-        for place, refused in (await self._publish(channel, ready)).items():
+        for place, refused in (await self._link.publish(ready)).items():
             answers[place] = self._judge(messages[place], refused)
         return answers
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._drop()
+        await self._link.drop()
 
     def _split(self, destination: str) -> tuple[str, str]:
         if self._exchange is not None:
@@ -133,8 +128,7 @@ class RabbitMQ:
         exchange, _, key = destination.partition("/")
         return exchange, key
 
-    def _make(self, message: Message) -> tuple[str, str, bytes, Any] | Undeliverable:
-        """Exchange, routing key, body and properties."""
+    def _make(self, message: Message) -> Ready | Undeliverable:
         headers = dict(message.headers)
         if message.key is not None:
             headers.setdefault("key", message.key)
@@ -156,77 +150,6 @@ class RabbitMQ:
         )
         return *self._split(message.destination), body, properties
 
-    async def _opened(self) -> Any:
-        if self._opening is None:
-            self._opening = anyio.Lock()
-        async with self._opening:
-            if self._connection is None or self._connection.is_closed:
-                self._channel = None
-                self._connection = await self._pika.connect(self._url, timeout=self._timeout)
-            if self._channel is None or self._channel.is_closed:
-                channel = self._connection.channel(on_return_raises=True)
-                await channel.initialize()
-                # The one below: its messages need not wait for each other to be written.
-                self._channel = await channel.get_underlay_channel()
-            return self._channel
-
-    async def _missing(self, exchanges: Iterable[str]) -> set[str]:
-        """Those that do not exist; each is looked for once, on a channel of its own."""
-        gone = set()
-        for exchange in exchanges:
-            if exchange in self._known:
-                continue
-            channel = self._connection.channel()
-            await channel.initialize()
-            try:
-                await channel.get_exchange(exchange)
-                self._known.add(exchange)
-                await channel.close()
-            except self._rmq.exceptions.ChannelNotFoundEntity:
-                gone.add(exchange)
-        return gone
-
-    async def _publish(
-        self, channel: Any, ready: dict[int, tuple[str, str, bytes, Any]]
-    ) -> dict[int, BaseException]:
-        """Return the errors of those that were not confirmed."""
-        tasks = {
-            place: asyncio.ensure_future(
-                channel.basic_publish(
-                    body,
-                    exchange=exchange,
-                    routing_key=key,
-                    properties=properties,
-                    mandatory=True,
-                    wait=False,
-                )
-            )
-            for place, (exchange, key, body, properties) in ready.items()
-        }
-        if not tasks:
-            return {}
-        try:
-            _, late = await asyncio.wait(tasks.values(), timeout=self._timeout)
-        except BaseException:
-            # What was written may still arrive, and what was not must not.
-            with anyio.CancelScope(shield=True):
-                await _cancel(tasks.values())
-                await self._drop()
-            raise
-        await _cancel(late)
-        if late:
-            await self._drop()
-        late_error = TimeoutError(f"no confirmation within {self._timeout:g} s")
-        found: dict[int, BaseException] = {}
-        for place, task in tasks.items():
-            if task in late:
-                found[place] = late_error
-            elif task.cancelled():
-                found[place] = ConnectionError("the channel was closed")
-            elif (error := task.exception()) is not None:
-                found[place] = error
-        return found
-
     def _judge(self, message: Message, error: BaseException) -> Answer:
         errors = self._rmq.exceptions
         if isinstance(error, errors.PublishError):
@@ -241,33 +164,19 @@ class RabbitMQ:
             return self._away(error)
         if isinstance(error, (TypeError, ValueError)):
             return not_serializable(message, error)
+        if type(error) is Exception:  # aiormq's, for what waits when the connection is closed here
+            return self._away(ConnectionError("the connection was closed"))
         return error
 
     def _learn(self, error: BaseException) -> None:
         """The channel was closed for one of the messages; when they are sent again, it is known."""
-        self._known = {""}
+        self._link.forget_exchanges()
         found = _LIMIT.search(str(error))
         if found:
             self._most = min(self._most, int(found[1]))
 
     def _away(self, error: BaseException) -> RelayUnavailable:
         return unavailable(f"RabbitMQ at {self._where}", error)
-
-    async def _drop(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
-        self._known = {""}
-        if connection is not None and not connection.is_closed:
-            # Cancelled, too: else its tasks would go on.
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                await connection.close()
-
-
-async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    pending = [each for each in tasks if not each.done()]
-    for each in pending:
-        each.cancel()
-    if pending:
-        await asyncio.wait(pending)
 
 
 def _check_headers(headers: dict[str, str]) -> None:

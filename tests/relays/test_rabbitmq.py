@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import aio_pika
+import aiormq
 import anyio
+import anyio.lowlevel
 import pytest
 from sqlalchemy import URL, make_url
 
 from sa_outbox import Event
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
-from sa_outbox.relay import Message, Plain
+from sa_outbox.relay import Answer, Message, Plain
 from sa_outbox.relay.conformance import Arrived, RelayConformance
 from sa_outbox.relay.rabbitmq import RabbitMQ
 from tests.support import PATIENCE
+from tests.support.brokers import RabbitServer
 from tests.support.proxy import Proxy
 from tests.support.saboteur import Saboteur
 
@@ -269,6 +274,65 @@ async def test_one_that_says_nothing_any_more_is_away(
     assert {each.body for each in await read(channel, name)} >= {b'{"n":1}', b'{"n":3}'}
 
 
+@pytest.mark.parametrize("turns", [1, 3, 5])
+async def test_a_connection_that_is_ended_in_good_order_keeps_nobody_waiting(
+    rabbitmq_url: str, channel: Any, name: str, queue: Any, turns: int
+) -> None:
+    """The client's queue of frames is full then, and nobody empties it any more."""
+    relay = RabbitMQ(rabbitmq_url, timeout=timedelta(seconds=10 * PATIENCE))
+    assert await relay.send([message(name)]) == [None]
+    below = relay._link._connection.transport.connection
+    answers: list[Answer] = []
+
+    async def send() -> None:
+        answers.extend(await relay.send([message(name, number) for number in range(50)]))
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            await below.close(aiormq.exceptions.ConnectionClosed(320, "CONNECTION_FORCED"))
+        again = await relay.send([message(name, 50)])
+    await relay.close()
+
+    assert len(answers) == 50
+    assert any(answers)
+    assert all(each is None or isinstance(each, RelayUnavailable) for each in answers)
+    assert again == [None]
+
+
+LEFT_BEHIND = """
+import asyncio, gc, threading
+from sa_outbox import Event
+from sa_outbox.relay import Plain
+from sa_outbox.relay.rabbitmq import RabbitMQ
+
+async def main():
+    gc.disable()
+    relay = RabbitMQ("amqp://127.0.0.1:1/")
+    message = Plain().wrap(Event("order.placed", {}), "orders", epoch=1, prefix="x")
+    for _ in range(3):
+        print(*[type(each).__name__ for each in await relay.send([message])])
+    # A thread without a loop: a connection that has to be closed there can not, and warns.
+    collector = threading.Thread(target=gc.collect)
+    collector.start()
+    collector.join()
+    await relay.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_one_that_can_not_be_reached_leaves_nothing_to_the_garbage_collector() -> None:
+    command = [sys.executable, "-W", "always::RuntimeWarning", "-c", LEFT_BEHIND]
+
+    done = await anyio.run_process(command)
+
+    assert done.stdout.split() == [b"RelayUnavailable"] * 3
+    assert b"never awaited" not in done.stderr
+
+
 @pytest.mark.long
 async def test_after_the_broker_has_closed_the_connection_there_is_a_new_one(
     rabbitmq_url: str, channel: Any, name: str, queue: Any
@@ -319,6 +383,40 @@ async def test_nothing_is_lost_or_out_of_order_whatever_fails(
         assert scenario.check(await read(channel, name)) > 0, "answers were lost"
         assert saboteur.cuts > 0
         assert saboteur.lost_answers > 0
+
+
+class TestServer:
+    """A RabbitMQ of the test's own."""
+
+    @pytest.mark.long
+    @pytest.mark.timeout(240)  # three starts of RabbitMQ, of ten seconds and more on busy cores
+    async def test_nothing_is_lost_or_out_of_order_when_it_is_stopped_or_killed(
+        self, outbox_url: URL, tmp_path: Path, name: str, in_a_hurry: None
+    ) -> None:
+        with (
+            RabbitServer(tmp_path) as server,
+            Saboteur(server.port, seed=5, lives=(30_000, 300_000)) as saboteur,
+        ):
+            saboteur.open()
+            url = f"amqp://guest:guest@127.0.0.1:{server.port}/"
+            async with await aio_pika.connect(url) as connection:
+                channel = await connection.channel()
+                await channel.declare_queue(
+                    name, durable=True, arguments={"x-queue-type": "quorum"}
+                )
+            relay = RabbitMQ(f"amqp://guest:guest@127.0.0.1:{saboteur.port}/")
+            scenario = Scenario(outbox_url, relay, name)
+
+            await scenario.run(
+                (server.stop, server.start),
+                (lambda: server.stop(signal.SIGKILL), server.start),
+            )
+
+            async with await aio_pika.connect(url) as connection:
+                found = await read(await connection.channel(), name)
+            assert scenario.check(found) > 0, "answers were lost"
+            assert saboteur.cuts > 0
+            assert saboteur.lost_answers > 0
 
 
 class TestMaking:
