@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -49,21 +49,50 @@ async def forward(relay: Relay, messages: Sequence[Message]) -> list[BaseExcepti
     return [None] * len(messages)
 
 
+class Pace:
+    """How far a relay has come, and may come: one that is quick would be at its end before anything
+    has failed. It may be half a part ahead of the next fault, so that it is at work then."""
+
+    def __init__(self, events: int, faults: int) -> None:
+        self.done = 0
+        self._events, self._parts = events, faults + 1
+        self._limit = 0.0
+        self._raised = anyio.Event()
+        self.go_on(1)
+
+    def go_on(self, fault: int) -> None:
+        """Until a while after the place of this *fault*."""
+        self._limit = self._events * (fault + 0.5) / self._parts if fault < self._parts else inf
+        self._raised.set()
+        self._raised = anyio.Event()
+
+    async def until(self, fault: int) -> None:
+        """Wait until the place of this *fault* is reached."""
+        wanted = self._events * fault // self._parts
+        await comes_true(lambda: self.done >= wanted, within=100)
+
+    async def may_send(self) -> None:
+        while self.done >= self._limit:
+            await self._raised.wait()
+
+
 class Counted:
-    """A relay that counts what was answered with success."""
+    """A relay that counts what was answered with success, and does not run ahead of the faults."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self.pace: Pace | None = None
         self.keeps_order = relay.keeps_order
         self.takes_batches = relay.takes_batches
         self.attribute_prefix = relay.attribute_prefix
         self.check_destination = relay.check_destination
         self.close = relay.close
-        self.done = 0
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
+        assert self.pace is not None
+        await self.pace.may_send()
         answers = await self._relay.send(messages)
-        self.done += sum(each is None for each in answers)
+        self.pace.done += sum(each is None for each in answers)
         return answers
 
 
@@ -84,21 +113,24 @@ class Scenario:
         """Forward everything. *faults* happen at equal parts of the way, in a thread: what breaks,
         and what repairs as soon as the relay has seen that nobody is there."""
         await anyio.to_thread.run_sync(self._write)
+        pace = self._relay.pace = Pace(self.events, len(faults))
         engine = create_async_engine(self._url.set(drivername="postgresql+asyncpg"))
         consumer = Consumer(self._outbox, engine, observers=[self._observe])
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._break_and_repair, faults)
-            with anyio.fail_after(110):
-                await consumer.drain()
-        await engine.dispose()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._break_and_repair, pace, faults)
+                with anyio.fail_after(110):
+                    await consumer.drain()
+        finally:  # else another test would be blamed for the connections
+            await engine.dispose()
 
     async def _break_and_repair(
-        self, faults: Sequence[tuple[Callable[[], Any], Callable[[], Any]]]
+        self, pace: Pace, faults: Sequence[tuple[Callable[[], Any], Callable[[], Any]]]
     ) -> None:
         for number, (breaks, repairs) in enumerate(faults, 1):
-            wanted = self.events * number // (len(faults) + 1)
-            await comes_true(partial(self._has_come_to, wanted), within=100)
+            await pace.until(number)
             await anyio.to_thread.run_sync(breaks)
+            pace.go_on(number + 1)
             before = len(self.recorder.of(RelayAway))
             # One may be of a connection that ended by itself: three times nobody was there.
             await self.recorder.seen(RelayAway, times=before + 3)
@@ -107,9 +139,6 @@ class Scenario:
     def _observe(self, observation: Observation) -> None:
         if isinstance(observation, (AttemptFailed, DeadLettered, RelayAway)):
             self.recorder(observation)
-
-    def _has_come_to(self, wanted: int) -> bool:
-        return self._relay.done >= wanted
 
     def check(self, found: Sequence[Arrived]) -> int:
         """All is as the invariant says; return how many arrived more than once."""

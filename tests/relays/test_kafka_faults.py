@@ -30,6 +30,8 @@ from tests.support.kafka import Cluster
 from tests.support.recorder import Recorder
 from tests.support.saboteur import Saboteur
 
+from .faults import Pace
+
 pytestmark = pytest.mark.anyio
 
 EVENTS = int(os.environ.get("RELAY_EVENTS", "20000"))
@@ -44,13 +46,14 @@ PASSING = (kafka.TIMED_OUT, kafka.NOT_LEADER, kafka.FEW_REPLICAS_AFTER_APPEND, k
 
 
 class Counted(Kafka):
-    """Counts what it has confirmed."""
+    """Counts what it has confirmed, and does not run ahead of the story."""
 
-    done = 0
+    pace = Pace(EVENTS, 0)
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
+        await self.pace.may_send()
         answers = await super().send(messages)
-        self.done += sum(each is None for each in answers)
+        self.pace.done += sum(each is None for each in answers)
         return answers
 
 
@@ -61,9 +64,7 @@ class Story:
         self._cluster = cluster
         self._relay = relay
         self._recorder = recorder
-
-    async def run(self) -> None:
-        chapters: list[Callable[[], Any]] = [
+        self._chapters: list[Callable[[], Any]] = [
             partial(self._cluster.fail_next, kafka.PRODUCE, *PASSING * 3),
             self._lose_answers,
             partial(self._cluster.fail_next, kafka.PRODUCE, kafka.NETWORK, 0, kafka.NETWORK),
@@ -76,21 +77,22 @@ class Story:
             partial(self._cluster.fail_next, kafka.PRODUCE, kafka.OLD_EPOCH),
             self._all_down,
         ]
-        for number, chapter in enumerate(chapters, 1):
-            wanted = EVENTS * number // (len(chapters) + 1)
-            await comes_true(partial(self._has_come_to, wanted), within=100)
+        relay.pace = Pace(EVENTS, len(self._chapters))
+
+    async def run(self) -> None:
+        pace = self._relay.pace
+        for number, chapter in enumerate(self._chapters, 1):
+            await pace.until(number)
+            pace.go_on(number + 1)
             happening = chapter()
             if happening is not None:
                 await happening
 
-    def _has_come_to(self, wanted: int) -> bool:
-        return self._relay.done >= wanted
-
     async def _lose_answers(self) -> None:
         """What is sent is written, and the connection ends before anybody is told."""
         self._cluster.slow(200)
-        come_to = self._relay.done
-        await comes_true(partial(self._has_come_to, come_to + 1), within=30)
+        come_to = self._relay.pace.done
+        await comes_true(lambda: self._relay.pace.done > come_to, within=30)
         self._cluster.down()
         self._cluster.slow(0)
         self._cluster.up()
@@ -188,12 +190,14 @@ async def forward(
 
     engine = create_async_engine(url.set(drivername="postgresql+asyncpg"))
     consumer = Consumer(outbox, engine, observers=[observe])
-    with anyio.fail_after(110):
-        async with anyio.create_task_group() as tasks:
-            if story is not None:
-                tasks.start_soon(story.run)
-            await consumer.drain()
-    await engine.dispose()
+    try:
+        with anyio.fail_after(110):
+            async with anyio.create_task_group() as tasks:
+                if story is not None:
+                    tasks.start_soon(story.run)
+                await consumer.drain()
+    finally:  # else another test would be blamed for the connections
+        await engine.dispose()
 
 
 def check(cluster: Cluster, recorder: Recorder) -> int:
