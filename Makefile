@@ -11,7 +11,7 @@ PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test check lint mypy pyright imports docs bench format clean browser
+.PHONY: help demo test check lint mypy pyright imports docs bench format clean programs
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
@@ -51,20 +51,25 @@ imports: $(INSTALLED)
 check: lint
 	$(PYTEST) -m "not long"
 
-test: lint browser
+test: lint programs
 	$(PYTEST)
 
-# For the tests of the dashboard; without one they are skipped. Never fails.
-browser:
-	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
-	    || command -v google-chrome >/dev/null; then :; \
+# Programs that some tests need; without one they are skipped, and say so. Never fails. RUNLEVEL: to
+# install a server must not start it.
+programs:
+	@missing=""; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	    || command -v google-chrome >/dev/null || missing="chromium"; \
+	command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || missing="$$missing pgbouncer"; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing chromium for the tests of the dashboard"; \
-	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } \
-	        >/dev/null 2>&1 || echo "chromium could not be installed: those tests are skipped"; \
+	    echo "installing for tests:" $$missing; \
+	    { apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+	        apt-get install -y -qq $$missing; } >/dev/null 2>&1 \
+	        || echo "could not be installed: their tests are skipped"; \
 	else \
-	    echo "no Chromium on the PATH: install one (Debian: apt-get install chromium) and the"; \
-	    echo "tests of the dashboard in a browser run too"; \
+	    echo "tests are skipped that need (Debian's packages):" $$missing; \
 	fi
 
 docs: $(DOCS_INSTALLED)

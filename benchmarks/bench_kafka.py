@@ -5,8 +5,7 @@ partitions. aiokafka alone: an idempotent producer that sends 500 messages from 
 same headers and record batches as large, and waits for them. The same with a cursor by hand: 500
 rows are read with asyncpg, their messages made and sent, the cursor moved. The relay from memory:
 those messages through ``Kafka.send``. The relay: a consumer reads the log, makes the messages,
-sends and settles. Goal: the relay has at least 0.7 of the speed of aiokafka, each with its log, or
-each without.
+sends and settles. Goal: the relay has at least 0.7 of the speed of aiokafka alone.
 
 ``python -m benchmarks.bench_kafka``
 """

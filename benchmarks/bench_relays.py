@@ -31,6 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.embedded import EmbeddedPostgres
+from sa_outbox.process.garbage import spare_what_is_loaded
 from sa_outbox.relay import Message, Plain, Relay
 from sa_outbox.schema import migrate
 
@@ -243,6 +244,7 @@ async def run(server: EmbeddedPostgres, names: Sequence[str], events: int, round
 def main(*, events: int, rounds: int, only: tuple[str, ...]) -> None:
     with EmbeddedPostgres(settings=DURABLE) as server:
         print(f"PostgreSQL {server.version}, durable", flush=True)
+        spare_what_is_loaded()  # as the command does; the clients have it too
         uvloop.run(run(server, only or tuple(CONTESTS), events, rounds))
 
 
