@@ -58,6 +58,8 @@ class Leasing:
         self._kept_until: dict[Key, float] = {}
         self._next_expiry: float | None = None
         self._barriers: dict[Key, int | None] = {}
+        self.is_closing = False
+        """What is free from now on is for others: among it is what we have just given back."""
         self._told_of: set[tuple[str, int]] = set()
 
     @property
@@ -88,7 +90,7 @@ class Leasing:
     async def claim(self) -> list[Lease]:
         """Claim what is free and ours to claim; the caller works for each and gives it back."""
         shares = await self._survey()
-        if not shares.claim:
+        if not shares.claim or self.is_closing:
             return []
         began = monotonic()
         rows = await self._shared.connections.rows(

@@ -161,12 +161,12 @@ class Queue:
         )
         standing = {(row["name"], row["part"]): row["paused"] for row in rows}
         for lease in leases:
+            stint = self.stints.cursors.get(lease.key)
             if lease.key in standing:
                 lease.renewed(began)
-                cursor = self.stints.cursors.get(lease.key)
-                if standing[lease.key] and cursor is not None:
-                    cursor.stop()
-            elif not lease.is_over:
+                if standing[lease.key] and stint is not None:
+                    stint.stop()
+            elif not lease.is_over and not (isinstance(stint, Stint) and stint.may_have_ended):
                 self.stints.drop(lease)
 
     def drop_expired(self) -> None:

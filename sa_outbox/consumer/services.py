@@ -89,6 +89,7 @@ class Services:
 
     def stop(self) -> None:
         """Begin nothing new."""
+        self.leasing.is_closing = True
         self.tenures.stop()
         for queue in self.queues:
             queue.stints.stop()

@@ -111,6 +111,13 @@ class Stint(Cursor):
             self.lease.is_over = True
             self.stop()
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Its row is deleted, or is just being deleted: that it is gone does not mean it is lost.
+        A write that is under way finds out by itself if it is."""
+        is_settled = bool(self._items) and not self.progress.unsettled
+        return is_settled or self.settlement.lock.locked()
+
     async def _rest(self) -> None:
         """Nothing else comes; those in hand are waited for."""
 

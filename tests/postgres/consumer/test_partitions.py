@@ -286,8 +286,7 @@ async def test_draining_takes_everything_that_is_free_and_no_share_is_made_for_i
     drainer, recorder = make_consumer(outbox, database.engine)
     await drainer.drain()
     assert len(seen) == 24
-    # A claim that was under way when it stopped may have taken some again, and given them back.
-    assert {each.partition for each in recorder.of(LeaseClaimed, token=1)} == {*range(COUNT)}
+    assert len(recorder.of(LeaseClaimed)) == COUNT
 
     async with consuming(outbox) as running:
         await shared(database, 4)

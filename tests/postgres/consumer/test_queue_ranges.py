@@ -8,12 +8,15 @@ from typing import Any
 import anyio
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.choice import Choice
 from sa_outbox.consumer.connections import Connection
 from sa_outbox.consumer.reading import Asked
 from sa_outbox.consumer.taking import Again, Taken, Taker
+from sa_outbox.consumer.unit import Unit
+from sa_outbox.observe import LeaseDropped
 from sa_outbox.sql import queues
 from tests.support import comes_true
 
@@ -52,6 +55,40 @@ async def test_a_process_does_not_claim_a_range_that_it_is_working_on(
         await running.done("mailer", 2)
 
     assert (began, held.lease_token) == ([1, 2], 1)
+    assert database.rows("SELECT FROM outbox_ranges") == []
+
+
+async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its row is deleted with the last effect, and the session is closed after that."""
+    renewed = 0
+    close = Unit._close
+
+    @outbox.listener("mailer", on="order.*", order="none")
+    async def mail(event: Event[Any], session: AsyncSession) -> None:
+        pass
+
+    async with consuming(outbox) as running:
+
+        async def renew_and_close(unit: Unit, session: Any, **how: bool) -> None:
+            nonlocal renewed
+            services = running.consumer._services
+            assert services is not None
+            await services.queues[0].renew()
+            renewed += 1
+            await close(unit, session, **how)
+
+        monkeypatch.setattr(Unit, "_close", renew_and_close)
+        producer.add(1)
+        await running.done("mailer")
+
+    assert renewed == 1
+    assert running.recorder.of(LeaseDropped) == []
     assert database.rows("SELECT FROM outbox_ranges") == []
 
 
