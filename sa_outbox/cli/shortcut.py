@@ -39,20 +39,21 @@ def by_wire(url: PlainUrl, names: Names) -> Answers:
     import json  # noqa: PLC0415 - each way has its own imports
 
     address = Address(url.host, url.port, url.user, url.password, url.database)
-    found: Answers = json.loads(ask(address, all_in_one(names)))
-    return {name: [_with_times(row) for row in rows] for name, rows in found.items()}
+    said = ask(address, all_in_one(names))
+    try:
+        found: Answers = json.loads(said)
+        return {name: [_with_times(row) for row in rows] for name, rows in found.items()}
+    except ValueError as error:
+        raise Declined("no JSON, or a time that Python does not know") from error
 
 
 def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:
     from datetime import datetime  # noqa: PLC0415 - the same
 
-    try:
-        return {
-            name: datetime.fromisoformat(value) if value is not None and name in MOMENTS else value
-            for name, value in row.items()
-        }
-    except ValueError as error:
-        raise Declined("a time that Python does not know") from error
+    return {
+        name: datetime.fromisoformat(value) if value is not None and name in MOMENTS else value
+        for name, value in row.items()
+    }
 
 
 def by_driver(url: PlainUrl, names: Names) -> Answers | None:

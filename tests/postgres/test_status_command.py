@@ -168,3 +168,15 @@ def test_a_password_on_the_command_line_is_warned_of(address: str) -> None:
 
     assert told.exit_code == 0
     assert "can be read by everybody" in told.stderr
+
+
+@pytest.mark.parametrize("said", ["nonsense", '{"log": [{"at": "the year 20000"}]}'])
+def test_an_answer_that_can_not_be_read_is_asked_for_by_the_driver(
+    address: str, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr(shortcut, "ask", lambda *_: said)
+
+    told = status("--json", SA_OUTBOX_DATABASE_URL=address)
+
+    assert told.exit_code == 0, told.output
+    assert len(json.loads(told.stdout)["listeners"]) == 3
