@@ -10,14 +10,24 @@ PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # Tests start hundreds of processes: without byte code on disk each would compile the package.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
+# Other PostgreSQL servers than the embedded one, where Debian's packages put them. Each is started
+# privately, as that one is.
+OTHER_SERVERS := $(patsubst %/initdb,%,$(wildcard /usr/lib/postgresql/*/bin/initdb))
+ON_OTHER_SERVERS = @if [ -z "$(OTHER_SERVERS)" ]; then \
+    echo "no other PostgreSQL than the embedded one: nothing more to test"; fi; \
+    for folder in $(OTHER_SERVERS); do \
+    echo "on the PostgreSQL in $$folder:"; \
+    SA_OUTBOX_EMBEDDED_BINDIR=$$folder $(PYTEST) $(1) || exit 1; done
 
-.PHONY: help demo test check lint mypy pyright imports docs bench format clean programs
+.PHONY: help demo test test-matrix check lint mypy pyright imports docs map bench format clean programs
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
 	@echo "make test    every check and every test"
+	@echo "make test-matrix  every test, on every PostgreSQL that is found"
 	@echo "make check   the same without the long tests"
 	@echo "make docs    build the documentation into site/"
+	@echo "make map     draw the rooms of the code and trace one event through them, into docs/internals/"
 	@echo "make bench   the benchmarks, as ratios"
 	@echo "make format  put the code into shape"
 
@@ -53,6 +63,11 @@ check: lint
 
 test: lint programs
 	$(PYTEST)
+	$(call ON_OTHER_SERVERS,-m "matrix and not long")
+
+test-matrix: $(INSTALLED) programs
+	$(PYTEST)
+	$(call ON_OTHER_SERVERS)
 
 # Programs that some tests need; without one they are skipped, and say so. Never fails. RUNLEVEL: to
 # install a server must not start it.
@@ -74,6 +89,9 @@ programs:
 
 docs: $(DOCS_INSTALLED)
 	$(BIN)/zensical build
+
+map: $(INSTALLED)
+	$(BIN)/python -m docs.internals.make_map
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks

@@ -16,10 +16,10 @@ from alembic import context
 from alembic.script import ScriptDirectory
 
 from sa_outbox import migrations, schema
+from sa_outbox.database.tables import tables
 from sa_outbox.migrations.v0001 import create_schema
 from sa_outbox.settings import Names
-from sa_outbox.sql import catalog
-from sa_outbox.tables import tables
+from sa_outbox.sql.server import catalog
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -38,8 +38,8 @@ from sqlalchemy.ext.asyncio import (
 )
 
 from sa_outbox import Event, Outbox
-from sa_outbox.codec import decode
 from sa_outbox.consumer import Consumer
+from sa_outbox.event.codec import decode
 from sa_outbox.schema import migrate
 
 from .shop import PAYLOAD, Base, Order

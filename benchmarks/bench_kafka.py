@@ -25,9 +25,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox import Event, Outbox
-from sa_outbox.codec import decode
+from sa_outbox.consume.garbage import spare_what_is_loaded
 from sa_outbox.embedded import EmbeddedPostgres
-from sa_outbox.process.garbage import spare_what_is_loaded
+from sa_outbox.event.codec import decode
 from sa_outbox.relay import Plain
 from sa_outbox.relay.kafka import Kafka
 from sa_outbox.relay.kafka.relay import PACK

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, text
 
+from sa_outbox.database.tables import tables
 from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.operations.overview import overview
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
-from sa_outbox.tables import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

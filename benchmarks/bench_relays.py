@@ -30,8 +30,8 @@ import uvloop
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Event, Outbox
+from sa_outbox.consume.garbage import spare_what_is_loaded
 from sa_outbox.embedded import EmbeddedPostgres
-from sa_outbox.process.garbage import spare_what_is_loaded
 from sa_outbox.relay import Message, Plain, Relay
 from sa_outbox.schema import migrate
 

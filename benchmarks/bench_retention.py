@@ -27,9 +27,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer, ConsumerSettings
-from sa_outbox.consumer.connections import Connections
-from sa_outbox.consumer.engines import engines
-from sa_outbox.consumer.upkeep import Upkeep
+from sa_outbox.consumer.connection.connections import Connections
+from sa_outbox.consumer.connection.engines import engines
+from sa_outbox.consumer.upkeep.round import MaintenanceRound
 from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.schema import migrate
 
@@ -80,12 +80,12 @@ def keep(url: str, allowed: Any, counts: Any) -> None:
 async def _keep(url: str, allowed: Any, counts: Any) -> None:
     names = {"PartitionMade": 0, "PartitionDropped": 1, "CatchAllEmptied": 2, "RetentionWaits": 3}
 
-    def tell(observation: Observation) -> None:
+    def emit(observation: Observation) -> None:
         if (at := names.get(type(observation).__name__)) is not None:
             counts[at] += 1
 
     outbox = make_outbox()
-    upkeep = Upkeep(outbox.tables, ConsumerSettings(retention=KEPT), tell)
+    upkeep = MaintenanceRound(outbox.tables, ConsumerSettings(retention=KEPT), emit)
     connections = Connections(
         engines(url, None, ()).connect, most=1, timeout=30, connecting=5, patience=30
     )

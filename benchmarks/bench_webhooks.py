@@ -112,6 +112,7 @@ async def run(postgres: EmbeddedPostgres, url: str, rounds: int = ROUNDS) -> Non
         secrets=new_secret(),
         allow=["127.0.0.0/8"],
         allow_http=True,
+        ports="any",
         timeout=timedelta(seconds=15),
     )
     outbox.relay("hook", relay, on="order.placed", to=url, concurrency=AT_ONCE)

@@ -1,32 +1,43 @@
 """The transactional outbox for SQLAlchemy on PostgreSQL.
 
-A transaction that commits has its events; one that rolls back has none. The path of an event:
+A transaction that commits has its events; one that rolls back has none. The path of an event, from
+``session.add_event(...)`` to the dead letter:
 
-====================================================================  ===========================
-``session.add_event(...)`` checks and remembers the event             ``producer/session.py``,
-                                                                      ``producer/pending.py``
-``entity.record_event(...)`` keeps it with the object until then      ``producer/entity.py``
-the session's ledger knows in which scope each one waits              ``producer/ledger.py``
-the flush (or commit) hook takes it, in the caller's transaction      ``producer/hooks.py``
-and writes all that are pending, in order, with one statement         ``producer/write.py``,
-                                                                      ``sql/events.py``
-after the commit, one NOTIFY for many commits                         ``producer/notifier.py``
-====================================================================  ===========================
+==================================================================  ==============================
+``session.add_event(...)`` checks the event and remembers it        ``producer/session.py``
+the flush hook takes it, in the caller's transaction                ``producer/hooks.py``
+and writes all that are pending, in order, with one statement       ``producer/write.py``
+after the commit, one NOTIFY for many commits                       ``producer/notifier.py``
+a consumer is woken, or polls, and asks which events are final      ``consumer/services/``
+each listener reads past its cursor, under its lease                ``consumer/loop/reader.py``
+a queue claims a range of events, under a lease of its own          ``consumer/queue/claim.py``
+the handler is called, in a transaction if it wants a session       ``consumer/handler/call.py``
+the outcome is decided: done, retry, park or dead                    ``policy/delivery.py``
+and written with the cursor, in one transaction                     ``consumer/settle/writes.py``
+a retry waits in a row of its own until it is due                   ``sql/listener/deliveries.py``
+after its last attempt it is a dead letter with all its errors      ``operations/dead_letters.py``
+==================================================================  ==============================
 
-Around it: ``producer/install.py`` (which sessions have hooks), ``producer/internals.py`` (what
-SQLAlchemy does not make public), ``event.py`` (the event), ``event_types.py`` (typed events,
-versions, upcasters), ``context.py`` and ``contract.py`` (whose it is and who did it, and what an
-event must say of that), ``category.py`` (kinds of work), ``recurring.py`` and
-``cron.py`` (recurring events), ``arguments.py`` and ``codec.py`` (what may be stored),
-``stable_keys.py`` (idempotency keys), ``inbox.py`` (the receiving side of other systems' messages),
-``cancelling.py`` and ``status.py`` (cancel an event, ask what became of it), ``place.py`` (in whose
-transaction), ``tables.py`` and ``table_names.py`` (the tables), ``migrations`` (the DDL, frozen),
-``schema`` (migrate and verify), ``relay`` (forward to brokers and webhooks), ``webhooks.py`` (sign,
-and verify what was received), ``sealing.py`` (secrets in the database), ``operations`` (see and
-repair), ``dashboard`` (the same in a browser), ``monitoring`` (health, metrics, traces;
-``tracing.py`` is where spans begin),
-``embedded`` (a PostgreSQL for demo, tests and development), ``cli`` (``sa-outbox``). The words are
-those of ``docs/glossary.md``.
+The rooms, each with a map in its docstring:
+
+===============  =================================================================================
+``outbox.py``    the one object a program creates
+``settings.py``  every setting; ``errors.py`` every error; ``observe.py`` every observation
+``event/``       what an event is
+``policy/``      retry or give up, when, how fast: decisions without I/O
+``declare/``     listeners and recurring events
+``producer/``    adding events
+``client/``      an event's status, cancelling it, the inbox
+``consumer/``    delivering events; ``consume/`` runs it as a process
+``relay/``       forwarding to brokers and webhooks; ``webhooks.py`` verifies what was received
+``database/``    the tables; ``sql/`` every statement
+``migrations/``  the DDL, frozen; ``schema/`` applies and verifies it
+``operations/``  inspect and repair, through ``cli/`` (``sa-outbox``) or ``dashboard/``
+``doctor/``      what is wrong; ``monitoring/`` health, metrics, traces
+``embedded/``    a PostgreSQL for tests and for ``demo/``
+===============  =================================================================================
+
+docs/glossary.md defines the terms.
 """
 
 from importlib import import_module
@@ -55,48 +66,48 @@ __all__ = [
     "upcaster",
 ]
 
-# Each is imported when somebody asks for it: ``sa-outbox status`` would wait longer for
-# SQLAlchemy's ORM, which it has no use for, than for its answer. Type checkers read the first half
-# and see plain imports; a test holds the halves together.
+# Names are imported on first use: otherwise ``sa-outbox status`` would spend longer importing
+# SQLAlchemy's ORM, which it does not need, than answering. Type checkers read the first branch and
+# see plain imports; a test keeps the two branches in step.
 if TYPE_CHECKING:
-    from .category import Category
-    from .context import event_context
-    from .contract import Contract
     from .errors import OutboxError, Reject, RetryLater, SomeFailed
-    from .event import Event
-    from .event_types import event_type, upcaster
+    from .event.context import event_context
+    from .event.contract import Contract
+    from .event.event import Event
+    from .event.stable_keys import stable_key
+    from .event.types import event_type, upcaster
     from .outbox import Outbox
+    from .policy.category import Category
+    from .policy.rate import Rate
+    from .policy.retry import RetryPolicy
     from .producer.entity import RecordsEvents
     from .producer.session import AsyncOutboxSession, OutboxSession
-    from .rate import Rate
-    from .retry import RetryPolicy
-    from .stable_keys import stable_key
 else:
     _HOMES = {
         "AsyncOutboxSession": "producer.session",
-        "Category": "category",
-        "Contract": "contract",
-        "Event": "event",
+        "Category": "policy.category",
+        "Contract": "event.contract",
+        "Event": "event.event",
         "Outbox": "outbox",
         "OutboxError": "errors",
         "OutboxSession": "producer.session",
-        "Rate": "rate",
+        "Rate": "policy.rate",
         "RecordsEvents": "producer.entity",
         "Reject": "errors",
         "RetryLater": "errors",
-        "RetryPolicy": "retry",
+        "RetryPolicy": "policy.retry",
         "SomeFailed": "errors",
-        "event_context": "context",
-        "event_type": "event_types",
-        "stable_key": "stable_keys",
-        "upcaster": "event_types",
+        "event_context": "event.context",
+        "event_type": "event.types",
+        "stable_key": "event.stable_keys",
+        "upcaster": "event.types",
     }
 
     def __getattr__(name):
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value  # the next one who asks does not come here
+        globals()[name] = value  # found directly from now on
         return value
 
     def __dir__():

@@ -1,4 +1,4 @@
-"""``python -m sa_outbox``: the same as the command ``sa-outbox``."""
+"""``python -m sa_outbox`` runs the ``sa-outbox`` command."""
 
 from .cli import main
 

@@ -6,41 +6,44 @@
     ├── ConfigError                 a setting, a name or an installation is wrong      (ValueError)
     ├── InvalidEvent                an argument of add_event can't be stored           (ValueError)
     │   ├── WrongArgument           it has the wrong Python type                       (TypeError)
-    │   ├── UnknownEventType        an object whose class is not registered
-    │   ├── CausationTooDeep        events that lead to events, without an end
-    │   ├── ContractViolation       a field that the outbox's contract asks for is missing
+    │   ├── UnknownEventType        an object whose class is not registered            (TypeError)
+    │   ├── CausationTooDeep        handlers keep adding events that cause more events
+    │   ├── CausationTooWide        one event has caused too many events
+    │   ├── ContractViolation       a field that the outbox's contract requires is missing
     │   ├── CrossTenant             a handler added an event for another tenant
     │   └── PayloadError            the payload is not JSON that PostgreSQL can store
-    │       └── PayloadTooLarge     it is JSON, and more of it than the limit
+    │       └── PayloadTooLarge     it is valid JSON but exceeds the size limit
     ├── DecodeError                 a stored payload does not fit its event type
-    ├── PendingTooLarge             too many bytes wait in one session: flush in between
+    ├── PendingTooLarge             too many bytes wait in one session: flush more often
     ├── NotInstalled                the session has no hooks: the event would be lost
-    ├── TransactionEnded            the session's transaction can't take events any more
-    ├── NotAtomic                   the event would not share the fate of its data
-    ├── DuplicateEvent              its idempotency key is taken; by choice, see on_duplicate
-    ├── PayloadNotKnown             a deferred value was asked for before the flush
+    ├── TransactionEnded            the session's transaction can't accept events anymore
+    ├── NotAtomic                   the event and its data would not commit together
+    ├── NotWritten                  a rule or trigger on the log dropped events
+    ├── DuplicateEvent              its idempotency key is taken; opt-in, see on_duplicate
+    ├── PayloadNotKnown             a deferred value was read before the flush
     ├── EventNotFound               no event has this id, or idempotency key          (LookupError)
     ├── DeadLetterNotFound          no dead letter has this id                        (LookupError)
     ├── NotEdited                   a dead letter was resolved or edited by somebody else
     ├── ListenerNotFound            the database knows no listener of this name       (LookupError)
     ├── ListenerInUse               a consumer works for the listener
-    ├── NotSkipped                  the event is settled, being handled, or not there
+    ├── NotSkipped                  the event is settled, being handled, or missing
+    ├── NotErased                   the event may be being handled right now
     ├── EndpointNotFound            there is no webhook endpoint of this name         (LookupError)
     ├── SchemaError                 the tables are missing, old, new or altered
-    ├── EmbeddedError               the embedded PostgreSQL can't be had or started
+    ├── EmbeddedError               the embedded PostgreSQL can't be found or started
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
     ├── HandlerTimeout              a handler took longer than its listener allows  (TimeoutError)
-    ├── NotDrained                  the consumer was stopped before everything was handled
+    ├── NotDrained                  a drain ended before everything was handled
     ├── NotRepartitioned            the partitions of a listener could not be changed in time
     ├── LeaseLost                   another consumer may hold the listener now
     ├── RelayError                  a relay could not forward an event: retried
-    │   ├── Undeliverable           the other side will never take it: a dead letter
-    │   └── RelayUnavailable        the other side can't be reached: the relay waits
+    │   ├── Undeliverable           the receiver will never accept it: a dead letter
+    │   └── RelayUnavailable        the receiver can't be reached: the relay waits
     ├── InvalidWebhook              a received webhook is not what its sender signed   (ValueError)
     └── steering, raised BY handlers
         ├── RetryLater              another attempt, after a delay
         ├── Reject                  no further attempt: a dead letter
-        └── SomeFailed              of a batch, these; the others are done
+        └── SomeFailed              these events of a batch failed; the others are done
 
 Each class has a ``code``; ``docs/errors.md`` has an entry for each.
 """
@@ -56,13 +59,13 @@ if TYPE_CHECKING:
 
 
 class OutboxError(Exception):
-    """The root of all errors of sa_outbox."""
+    """Base class of all sa_outbox errors."""
 
     code: ClassVar[str] = "outbox"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Pickled by process pools and task queues. The default would call the class with the
-        # finished message alone, and most of them take more.
+        # Errors are pickled by process pools and task queues. The default calls the class with the
+        # finished message alone, and most of these classes take more arguments.
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -75,9 +78,9 @@ def _restored(
 
 
 class ConfigError(OutboxError, ValueError):
-    """A setting, a name or the place hooks are installed on is wrong.
+    """A setting, a name, or the target that hooks are installed on is wrong.
 
-    Raised while the program is put together, before any event is touched.
+    Raised while the program is being set up, before any event is touched.
     """
 
     code = "config"
@@ -95,7 +98,7 @@ class InvalidEvent(OutboxError, ValueError):
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
         self.field = field
-        """The argument at fault: ``event_type``, ``key``, ``run_at``, ..."""
+        """The invalid argument: ``event_type``, ``key``, ``run_at``, ..."""
 
 
 class WrongArgument(InvalidEvent, TypeError):
@@ -114,10 +117,10 @@ class UnknownEventType(InvalidEvent, TypeError):
 
 
 class CausationTooDeep(InvalidEvent):
-    """A handler added an event that was caused by an event, and so on, too many times.
+    """Handlers have caused a chain of events that is too long.
 
-    Almost always a handler that adds the type of event it listens to. The event was not added;
-    the attempt fails, and the handler's event becomes a dead letter after its attempts.
+    Almost always a handler that adds the event type it listens to. The event was not added; the
+    attempt fails, and the event being handled becomes a dead letter once its attempts are used up.
     """
 
     code = "causation-too-deep"
@@ -131,35 +134,54 @@ class CausationTooDeep(InvalidEvent):
         self.limit = limit
 
 
-class ContractViolation(InvalidEvent):
-    """An event lacks a field that the outbox's contract asks for.
+class CausationTooWide(InvalidEvent):
+    """Handlers have added too many events that all go back to one event.
 
-    Raised where the event is added: it was not, and the transaction is untouched. Pass the field,
-    or add the event inside ``with event_context(...)``.
+    Almost always a handler that adds more than one event of the type it listens to. The event was
+    not added; the attempt fails, and the event being handled becomes a dead letter once its
+    attempts are used up.
+    """
+
+    code = "causation-too-wide"
+
+    def __init__(self, event_type: str, limit: int) -> None:
+        super().__init__(
+            f"{event_type!r} would be one of more than {limit:,} events that handlers have added "
+            "because of one event; do they add the types of events that they listen to?",
+            field="event_type",
+        )
+        self.limit = limit
+
+
+class ContractViolation(InvalidEvent):
+    """An event lacks a field that the outbox's contract requires.
+
+    Raised where the event is added: it was not added, and the transaction is untouched. Pass the
+    field, or add the event inside ``with event_context(...)``.
     """
 
     code = "contract-violation"
 
     def __init__(self, event_type: str, field: str, remedy: str) -> None:
         super().__init__(
-            f"{event_type!r}: the contract of this outbox asks for {field}. {remedy}. "
-            "Nothing was added",
+            f"{event_type!r}: this outbox's contract requires {field}. {remedy}. Nothing was added",
             field=field,
         )
         self.event_type = event_type
 
 
 class CrossTenant(InvalidEvent):
-    """A handler added an event for another tenant than that of the event it handles.
+    """A handler added an event for a different tenant than the event it is handling.
 
-    The event was not added; the attempt fails. Leave ``tenant`` out, and the tenant is passed on.
-    Where it is meant: ``with event_context(tenant=..., cross_tenant=True)``.
+    The event was not added; the attempt fails. Omit ``tenant`` to pass on the handled event's
+    tenant. If a different tenant is intended, use
+    ``with event_context(tenant=..., cross_tenant=True)``.
     """
 
     code = "cross-tenant"
 
     def __init__(self, event_type: str) -> None:
-        # Names neither tenant: the text is stored with the delivery, which one of them may see.
+        # Names neither tenant: the text is stored with the delivery, which either tenant may see.
         super().__init__(
             f"{event_type!r} is for another tenant than the event whose handler adds it. Leave "
             "tenant out to pass it on; if it is meant, add it inside event_context(tenant=..., "
@@ -181,13 +203,13 @@ class PayloadError(InvalidEvent):
     def __init__(self, message: str, *, path: str = "$", field: str = "payload") -> None:
         super().__init__(f"{field} at {path}: {message}", field=field)
         self.path = path
-        """Where in the payload, as in ``$.items[3].price``."""
+        """Path to the value in the payload, such as ``$.items[3].price``."""
 
 
 class PayloadTooLarge(PayloadError):
-    """A payload has more bytes than ``max_payload_bytes``.
+    """A payload is larger than ``max_payload_bytes``.
 
-    Store the large thing elsewhere and put its address into the event, or raise the limit.
+    Store the large object elsewhere and put its address in the event, or raise the limit.
     """
 
     code = "payload-too-large"
@@ -201,17 +223,17 @@ class PayloadTooLarge(PayloadError):
 class DecodeError(OutboxError):
     """A stored payload does not fit its event type.
 
-    The event itself is intact in the log. Register an upcaster for its version, or mend the class.
+    The event itself is intact in the log. Register an upcaster for its version, or fix the class.
     """
 
     code = "decode"
 
 
 class PendingTooLarge(OutboxError):
-    """More bytes of events wait in one session than ``max_pending_bytes``.
+    """The events waiting in one session exceed ``max_pending_bytes``.
 
-    The event was not added; those that wait are untouched. Call ``flush()`` from time to time
-    while adding very many events in one transaction.
+    The event was not added; those already waiting are untouched. Call ``flush()`` from time to time
+    when adding very many events in one transaction.
     """
 
     code = "pending-too-large"
@@ -228,21 +250,39 @@ class NotInstalled(OutboxError):
 
 
 class TransactionEnded(OutboxError):
-    """The session's transaction is committed, prepared or rolled back: it can't take events.
+    """The session's transaction is committed, prepared or rolled back: it can't accept events.
 
-    The event was not added. After a failed flush, call ``rollback()`` first, as for any work.
+    The event was not added. After a failed flush, call ``rollback()`` first, as for any other work.
     """
 
     code = "transaction-ended"
 
 
 class NotAtomic(OutboxError):
-    """The event would not share the fate of the data it speaks of; it was not written.
+    """The event would not commit together with its data; it was not written.
 
     Either the connection is in AUTOCOMMIT, or the same flush wrote data to another database.
     """
 
     code = "not-atomic"
+
+
+class NotWritten(OutboxError):
+    """The INSERT was accepted but wrote fewer events than it was given.
+
+    A rule or trigger on the log dropped them. The transaction must not be committed: roll it back.
+    ``sa-outbox doctor`` names the rule or trigger.
+    """
+
+    code = "not-written"
+
+    def __init__(self, log: str, *, expected: int, written: int) -> None:
+        super().__init__(
+            f"{log} has taken {written} of {expected} events: a rule or trigger on it swallows the "
+            "others. Roll back; sa-outbox doctor names it"
+        )
+        self.expected = expected
+        self.written = written
 
 
 class DuplicateEvent(OutboxError):
@@ -267,10 +307,10 @@ class PayloadNotKnown(OutboxError):
 
 
 class EventNotFound(OutboxError, LookupError):
-    """No event has this id, or this idempotency key.
+    """No event has this id or idempotency key.
 
-    It was rolled back, is not committed yet, was never written, or is not kept any more. Nothing
-    was changed.
+    It was rolled back, is not committed yet, was never written, or has been deleted. Nothing was
+    changed.
     """
 
     code = "event-not-found"
@@ -283,9 +323,9 @@ class DeadLetterNotFound(OutboxError, LookupError):
 
 
 class NotEdited(OutboxError):
-    """A dead letter was not edited: somebody else has edited or resolved it since it was read.
+    """A dead letter was not edited: someone else edited or resolved it after it was read.
 
-    Nothing was changed. Read it again, and edit what is there now.
+    Nothing was changed. Read it again and edit the current version.
     """
 
     code = "not-edited"
@@ -298,15 +338,21 @@ class ListenerNotFound(OutboxError, LookupError):
 
 
 class ListenerInUse(OutboxError):
-    """A consumer works for the listener that was to be retired. Nothing was changed."""
+    """A consumer is working on the listener that was to be retired. Nothing was changed."""
 
     code = "listener-in-use"
 
 
 class NotSkipped(OutboxError):
-    """The event to skip is settled, being handled, or not there. Nothing was changed."""
+    """The event to skip is settled, being handled, or missing. Nothing was changed."""
 
     code = "not-skipped"
+
+
+class NotErased(OutboxError):
+    """The event to erase may be being handled right now. Nothing was changed."""
+
+    code = "not-erased"
 
 
 class EndpointNotFound(OutboxError, LookupError):
@@ -319,7 +365,7 @@ class SchemaError(OutboxError):
     """The tables of the outbox are missing, older, newer or altered.
 
     When a flush raises it, its transaction is rolled back as for any failed statement. The
-    message ends with the command that mends it.
+    message ends with the command that fixes it.
     """
 
     code = "schema"
@@ -331,7 +377,7 @@ class SchemaError(OutboxError):
 
 
 class EmbeddedError(OutboxError):
-    """The embedded PostgreSQL could not be found, made or started."""
+    """The embedded PostgreSQL could not be found, created or started."""
 
     code = "embedded"
 
@@ -339,9 +385,10 @@ class EmbeddedError(OutboxError):
 class HandlerMustNotCommit(OutboxError):
     """A handler ended the transaction of the session it was given, or left a savepoint open.
 
-    The attempt failed and what it did through the session was rolled back; it is attempted again.
-    The session's commit moves the listener's cursor too, so it belongs to the consumer: let the
-    handler return, or raise to roll back. For a transaction of its own, make another session.
+    The attempt failed and everything it did through the session was rolled back; it will be
+    retried. The session's commit also moves the listener's cursor, so it belongs to the consumer:
+    let the handler return, or raise to roll back. For a transaction of its own, the handler must
+    create another session.
     """
 
     code = "handler-must-not-commit"
@@ -358,19 +405,26 @@ class HandlerTimeout(OutboxError, TimeoutError):
 
 
 class NotDrained(OutboxError):
-    """The consumer was stopped before everything was handled.
+    """A drain ended before everything was handled.
 
-    Nothing is lost: what was not handled is there for the next consumer. The message says why it
-    was stopped; ``Consumer.reason`` too.
+    The consumer was stopped, or a relay's receiver is unreachable. Nothing is lost: the next
+    consumer handles the rest. The message gives the reason, and so does ``Consumer.reason``.
     """
 
     code = "not-drained"
 
+    def __init__(self, message: str, *, waiting: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.waiting = dict(waiting or {})
+        """Relays whose receiver is unreachable, each with the class of its last error. If there are
+        any, everything else is handled."""
+
 
 class NotRepartitioned(OutboxError):
-    """The partitions of a listener could not be changed in time; they are as they were.
+    """A listener could not be repartitioned in time; its partitions are unchanged.
 
-    Nothing is lost, and consumers go on by themselves. The message says what was waited for.
+    Nothing is lost, and consumers continue by themselves. The message names what the command was
+    waiting for.
     """
 
     code = "not-repartitioned"
@@ -379,9 +433,9 @@ class NotRepartitioned(OutboxError):
 class LeaseLost(OutboxError):
     """The lease ended before the outcome was written; another consumer may hold it now.
 
-    Nothing of this attempt was recorded and its session was rolled back; the event is attempted
-    again by whoever holds the lease. A blocked event loop or a machine that slept is the usual
-    cause: run blocking code in a sync handler, or raise ``lease_duration``.
+    Nothing of this attempt was recorded and its session was rolled back; the next holder of the
+    lease attempts the event again. The usual cause is a blocked event loop or a machine that was
+    suspended: run blocking code in a sync handler, or raise ``lease_duration``.
     """
 
     code = "lease-lost"
@@ -411,11 +465,10 @@ class Reject(OutboxError):
 
 
 class SomeFailed(OutboxError):
-    """Raised by a handler of batches that has no session: these events failed, the others are done.
+    """Raised by a batch handler without a session: these events failed, the others are done.
 
-    *errors* has an error for each ``event_id`` that failed: ``RetryLater`` and ``Reject`` steer as
-    they do when one event is handled. What comes after a failed event of the same key is handled
-    again.
+    *errors* maps each failed ``event_id`` to its error. ``RetryLater`` and ``Reject`` work as they
+    do for a single event. Events that follow a failed one with the same key are handled again.
     """
 
     code = "some-failed"
@@ -426,13 +479,13 @@ class SomeFailed(OutboxError):
 
 
 class RelayError(OutboxError):
-    """A relay could not forward an event. Retried by the policy of its listener."""
+    """A relay could not forward an event. Retried according to its listener's policy."""
 
     code = "relay"
 
 
 class Undeliverable(RelayError):
-    """The other side will never take this message, or it can't be made: it is a dead letter.
+    """The receiver will never accept this message, or it can't be built: it becomes a dead letter.
 
     ``kind`` is ``"serialization"``, ``"unknown-destination"`` or ``"refused"``.
     """
@@ -445,15 +498,15 @@ class Undeliverable(RelayError):
 
 
 class RelayUnavailable(RelayError):
-    """The other side can't be reached. No attempt is counted: the relay waits, and tries again."""
+    """The receiver can't be reached. No attempt is counted: the relay waits and tries again."""
 
     code = "relay-unavailable"
 
 
 class InvalidWebhook(OutboxError, ValueError):
-    """A webhook that was received has no signature that fits, or an old one.
+    """A received webhook has no valid signature, or it is too old.
 
-    Raised by ``sa_outbox.webhooks.verify``. Answer with 400 or 401, and act on nothing.
+    Raised by ``sa_outbox.webhooks.verify``. Answer with 400 or 401, and do not act on the message.
     """
 
     code = "invalid-webhook"

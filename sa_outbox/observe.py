@@ -1,12 +1,13 @@
-"""What a consumer tells about its own running: one typed stream, for logs, metrics and tests.
+"""What a consumer reports about itself: one typed stream, for logs, metrics and tests.
 
 An observer is a function that takes an observation. It is called in the event loop, in order, and
-must be quick. One that raises is reported once and called again for the next observation: a broken
-metric stops no delivery. No observation holds a payload, a key or a header.
+must be quick. If one raises, that is logged once, and it is still called for later observations: a
+broken metric never stops a delivery. No observation holds a payload, a key or a header.
 
-One exception: ``LoopBlocked`` is told from a thread, for the event loop is what can't speak then.
-An observer may be called with it while it is busy with another observation; it must not wait for
-the event loop, and what it changes for other observations needs a lock if it changes it here too.
+One exception: ``LoopBlocked`` is emitted from a thread, because the event loop is blocked at that
+moment. An observer may receive it while it is still processing another observation. It must not
+wait for the event loop, and it needs a lock around any state that it changes both here and for
+other observations.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from .delivery import Reason
-    from .failure import Failure
+    from .policy.delivery import Reason
+    from .policy.failure import Failure
 
 log = logging.getLogger("sa_outbox.observe")
 
 
 @dataclass(slots=True)
 class Observation:
-    """Something that happened. Do not change it: other observers get the same object."""
+    """Something that happened. Treat it as immutable: all observers get the same object."""
 
 
 Observer: TypeAlias = Callable[[Observation], object]
@@ -36,7 +37,7 @@ Observer: TypeAlias = Callable[[Observation], object]
 
 @dataclass(slots=True)
 class ConsumerStarted(Observation):
-    """The schema is verified, the listeners are registered, work begins."""
+    """The schema is verified, the listeners are registered, and work begins."""
 
     owner: str
     listeners: tuple[str, ...]
@@ -44,7 +45,7 @@ class ConsumerStarted(Observation):
 
 @dataclass(slots=True)
 class ConsumerStopping(Observation):
-    """No new event is begun; handlers that run may finish for *grace* seconds."""
+    """No new event is started; running handlers may finish for *grace* seconds."""
 
     reason: str
     grace: float
@@ -59,7 +60,7 @@ class ConsumerStopped(Observation):
 
 @dataclass(slots=True)
 class ListenerRegistered(Observation):
-    """A listener that the database did not know has got its cursor."""
+    """A listener that was new to the database now has a cursor."""
 
     listener: str
     position: int
@@ -67,7 +68,7 @@ class ListenerRegistered(Observation):
 
 @dataclass(slots=True)
 class ListenerChanged(Observation):
-    """A listener is declared otherwise than by the consumer that held it last."""
+    """A listener is declared differently than by the consumer that held it last."""
 
     listener: str
 
@@ -76,7 +77,7 @@ class ListenerChanged(Observation):
 class ListenerOrphaned(Observation):
     """The database has a cursor for a listener that this program does not declare.
 
-    It holds retention back until it is retired.
+    It blocks retention until it is retired.
     """
 
     listener: str
@@ -85,18 +86,18 @@ class ListenerOrphaned(Observation):
 
 @dataclass(slots=True)
 class CopyFound(Observation):
-    """This database was at home elsewhere: restored from a dump, or cloned. Listeners that act on
-    the world outside wait until somebody adopts it; all others run."""
+    """This database came from another server: it was restored from a dump, or cloned. Listeners
+    that act on the outside world wait until someone adopts it; all others run."""
 
     database: str
     listeners: tuple[str, ...]
-    """Those that wait."""
+    """The listeners that wait."""
     command: str
 
 
 @dataclass(slots=True)
 class CopyAdopted(Observation):
-    """The database is at home here from now on: those that waited are claimed."""
+    """This server is the database's home from now on: listeners that waited are claimed."""
 
     database: str
     listeners: tuple[str, ...]
@@ -104,33 +105,34 @@ class CopyAdopted(Observation):
 
 @dataclass(slots=True)
 class LeaseClaimed(Observation):
-    """This consumer works for the listener from now on."""
+    """This consumer now works on the listener."""
 
     listener: str
     token: int
     position: int
     after_crash: bool
-    """The lease before expired instead of being released: the first events go one by one."""
+    """The previous lease expired instead of being released: the first events are handled few at
+    a time."""
     partition: int = 0
 
 
 @dataclass(slots=True)
 class RangeTaken(Observation):
-    """This consumer works on these events of a queue from now on. Told often: many times a second
-    by a queue that has much to do."""
+    """This consumer now works on these events of a queue. Emitted often: many times a second by a
+    busy queue."""
 
     listener: str
     number: int
-    """Of the range, in ``outbox_ranges``."""
+    """The range's number in ``outbox_ranges``."""
     events: int | None
-    """How many; None for what another process has left, which is read later."""
+    """How many events; None for a range that another process left behind, which is read later."""
     after_crash: bool
-    """The lease before expired: the events go one by one."""
+    """The previous lease expired: the events are handled few at a time."""
 
 
 @dataclass(slots=True)
 class LeaseReleased(Observation):
-    """Given back in good order; another consumer may claim it at once."""
+    """The lease was released properly; another consumer may claim it at once."""
 
     listener: str
     token: int
@@ -139,7 +141,7 @@ class LeaseReleased(Observation):
 
 @dataclass(slots=True)
 class LeaseDropped(Observation):
-    """The lease was lost: what ran under it was cancelled, and nothing of it is recorded."""
+    """The lease was lost: whatever ran under it was cancelled, and none of it is recorded."""
 
     listener: str
     token: int
@@ -147,20 +149,29 @@ class LeaseDropped(Observation):
 
 
 @dataclass(slots=True)
+class CommitsLost(Observation):
+    """The database has lost events that this process had read: a lagging standby was promoted, or a
+    server crashed with ``synchronous_commit=off``. The listeners start over from their rows."""
+
+    position: int
+    """The newest event that was read; it no longer exists."""
+
+
+@dataclass(slots=True)
 class LeasesKept(Observation):
-    """What this consumer holds is renewed, three times in the life of a lease; the database has
-    answered just now."""
+    """Everything this consumer holds was renewed, which happens three times in the life of a lease:
+    the database has just answered."""
 
     listeners: tuple[str, ...]
-    """The listener of each cursor that it holds: of one with partitions, once for each."""
+    """The listener of each cursor that it holds; one with partitions appears once per partition."""
     ranges: int
-    """Ranges of queues that it holds."""
+    """How many queue ranges it holds."""
 
 
 @dataclass(slots=True)
 class PartitionsDiffer(Observation):
-    """The listener has another number of partitions in the database than it is declared with. That
-    of the database holds, for every process, until it is changed with ``repartition``."""
+    """The listener has a different number of partitions in the database than it is declared with.
+    The database's number applies, for every process, until ``repartition`` changes it."""
 
     listener: str
     partitions: int
@@ -169,42 +180,56 @@ class PartitionsDiffer(Observation):
 
 @dataclass(slots=True)
 class Notified(Observation):
-    """A notification came. Several may lead to one look."""
+    """A notification arrived. Several may lead to a single check of the horizon."""
 
     of: Literal["events", "released", "cancelled", "adopted"]
 
 
 @dataclass(slots=True)
 class Woken(Observation):
-    """Somebody said "look again"."""
+    """The consumer was woken to check for events."""
 
     by: Literal["start", "notify", "poll", "reconnect", "open events"]
 
 
 @dataclass(slots=True)
 class Looked(Observation):
-    """The horizon was looked at, once for all listeners."""
+    """The horizon was read, once for all listeners."""
 
     ceiling: int
-    """The highest id that was visible."""
+    """The highest visible id."""
     final: int
-    """Up to here nothing can still appear."""
+    """Nothing can still appear up to this id."""
     writers: int
     """Transactions that may still add events below the ceiling."""
     seconds: float = 0.0
-    """How long it took."""
+    """How long the read took."""
+    highest: int = 0
+    """The highest id the log has ever reached. Unlike the ceiling, it does not fall when retention
+    deletes the newest events."""
 
 
 @dataclass(slots=True)
 class HorizonHeld(Observation):
-    """A transaction that wrote an event has been open for long. Its event waits for its commit;
-    listeners with ``order="total"`` wait for it too, for ``gap_wait`` at most."""
+    """A transaction that wrote an event has been open for a long time. The event waits for its
+    commit; listeners with ``order="total"`` wait too, for at most ``gap_wait``."""
 
     pid: int | None
     """None for a prepared transaction."""
     application_name: str
     seconds: float
     transaction: str
+
+
+@dataclass(slots=True)
+class IdsNotDrawn(Observation):
+    """Some events have explicitly chosen ids (``OVERRIDING SYSTEM VALUE``, COPY) above the last one
+    the sequence produced. They are not delivered until the sequence has reached them."""
+
+    first: int
+    last: int
+    count: int
+    """Counted up to one thousand."""
 
 
 @dataclass(slots=True)
@@ -218,7 +243,7 @@ class BatchRead(Observation):
 
 @dataclass(slots=True)
 class AttemptFailed(Observation):
-    """A handler raised, or took too long."""
+    """A handler raised, or timed out."""
 
     listener: str
     event_id: UUID
@@ -241,12 +266,12 @@ class DeliverySettled(Observation):
     attempt: int
     outcome: Literal["done", "retry", "dead", "cancelled"]
     seconds: float
-    """How long the handler ran; of a batch handler, for the whole batch."""
+    """How long the handler ran; for a batch handler, the whole batch."""
 
 
 @dataclass(slots=True)
 class DeadLettered(Observation):
-    """A delivery was given up: a person has to look at it."""
+    """A delivery was given up and needs an operator's attention."""
 
     listener: str
     event_id: UUID
@@ -258,29 +283,29 @@ class DeadLettered(Observation):
 
 @dataclass(slots=True)
 class BacklogMeasured(Observation):
-    """What waits for a listener, asked of the database every ``measure_interval``. Only for
-    observers that want it: those with a true attribute ``wants_measures``."""
+    """A listener's backlog, read from the database every ``measure_interval``. Only for observers
+    that want it: those with a true attribute ``wants_measures``."""
 
     listener: str
     events: int
-    """Above its cursor, in its gaps, or taken from a queue. Exact up to 1000; above that by ids,
-    events of other types among them."""
+    """Events of its types above its cursor, in its gaps, or claimed from a queue. Exact if fewer
+    than 1000 events of any type are above its cursor; otherwise estimated from the first 1000."""
     seconds: float
-    """Since the oldest of those was written; 0 if there is none."""
+    """Age of the oldest of those; 0 if there is none."""
     scheduled: int
     parked: int
     behind: int
     """Deliveries with a row of their own, by state; among the first 1000."""
     dead_letters: int
     """That nobody has resolved; at most 1000 are counted."""
-    in_hand: int
+    in_flight: int
     """Events that handlers of this process have now."""
     paused: bool
 
 
 @dataclass(slots=True)
 class CaughtUp(Observation):
-    """A listener has handled all that it could see."""
+    """A listener has handled everything that was visible to it."""
 
     listener: str
     position: int
@@ -288,7 +313,7 @@ class CaughtUp(Observation):
 
 @dataclass(slots=True)
 class WentCareful(Observation):
-    """After a crash: this event is attempted alone, and was counted before."""
+    """After a crash: this event is attempted alone, and the attempt was counted beforehand."""
 
     listener: str
     position: int
@@ -297,17 +322,17 @@ class WentCareful(Observation):
 
 @dataclass(slots=True)
 class Ticked(Observation):
-    """A cron has added the event of a tick."""
+    """A cron added the event of a tick."""
 
     name: str
     tick: datetime
     missed: int
-    """How many ticks before this one have no event; 1000 stands for more too."""
+    """How many earlier ticks have no event; 1000 means 1000 or more."""
 
 
 @dataclass(slots=True)
 class PartitionMade(Observation):
-    """The log has a further partition, for the ids ``low <= id < high``."""
+    """The log has a new partition, for the ids ``low <= id < high``."""
 
     partition: str
     low: int
@@ -316,7 +341,8 @@ class PartitionMade(Observation):
 
 @dataclass(slots=True)
 class PartitionDropped(Observation):
-    """Every listener had passed these events, and their time was over."""
+    """A partition was dropped: every listener had passed its events, and their retention was
+    over."""
 
     partition: str
     low: int
@@ -325,36 +351,36 @@ class PartitionDropped(Observation):
 
 @dataclass(slots=True)
 class CatchAllEmptied(Observation):
-    """Events for which no partition had been made have one now."""
+    """Events that had landed in the catch-all partition now have a partition of their own."""
 
     partitions: tuple[str, ...]
     moved: int
-    """Events; 0 if another process moved them."""
+    """How many events; 0 if another process moved them."""
 
 
 @dataclass(slots=True)
 class RetentionHeld(Observation):
-    """Events whose time is over are kept, because a listener needs some of them.
+    """Events past their retention are kept because a listener still needs some of them.
 
-    If it is gone for ever: ``sa-outbox listeners retire NAME``.
+    If the listener is gone forever: ``sa-outbox listeners retire NAME``.
     """
 
     listener: str
     partitions: int
     ids: int
-    """In those partitions."""
+    """How many ids those partitions cover."""
     position: int
-    """The lowest that it needs."""
+    """The lowest position that it needs."""
     why: tuple[str, ...]
-    """Of "cursor", "gap", "range", "delivery"."""
+    """Any of "cursor", "gap", "range", "delivery"."""
     since: datetime
-    """When its cursor was written last."""
+    """When its cursor was last written."""
     paused: bool
 
 
 @dataclass(slots=True)
 class RetentionWaits(Observation):
-    """A lock could not be had without keeping writers waiting; it is tried again later."""
+    """A lock could not be acquired without making writers wait; it is retried later."""
 
     step: str
     attempts: int
@@ -362,8 +388,8 @@ class RetentionWaits(Observation):
 
 @dataclass(slots=True)
 class RetentionRefused(Observation):
-    """The database's answer to something that only the owner of the tables may do, or for which a
-    name is taken. ``sa-outbox prune`` does it as another role."""
+    """The database refused something that only the owner of the tables may do, or a name is already
+    taken. ``sa-outbox prune`` can do it under another role."""
 
     step: str
     error: str
@@ -371,15 +397,26 @@ class RetentionRefused(Observation):
 
 @dataclass(slots=True)
 class RowsPurged(Observation):
-    """Rows were deleted whose time was over."""
+    """Expired rows were deleted."""
 
     table: str
     rows: int
 
 
 @dataclass(slots=True)
+class EventsGone(Observation):
+    """Deliveries of a listener were waiting for events that are no longer in the log: someone
+    deleted them by hand. The deliveries were deleted too; no handler gets these events."""
+
+    listener: str
+    deliveries: int
+    position: int
+    """The lowest position among them."""
+
+
+@dataclass(slots=True)
 class DatabaseAway(Observation):
-    """The database can't be reached or refuses; work goes on by itself when it is back."""
+    """The database is unreachable or refuses; work resumes by itself when it is back."""
 
     where: str
     error: str
@@ -388,14 +425,15 @@ class DatabaseAway(Observation):
 
 @dataclass(slots=True)
 class DatabaseBack(Observation):
-    """It answers again."""
+    """The database answers again."""
 
     where: str
 
 
 @dataclass(slots=True)
 class RelayAway(Observation):
-    """What a relay forwards to can't be reached. Nothing is counted; it goes on when it is back."""
+    """A relay's receiver is unreachable. No attempts are counted; the relay resumes when it is
+    back."""
 
     listener: str
     error: str
@@ -404,14 +442,15 @@ class RelayAway(Observation):
 
 @dataclass(slots=True)
 class RelayBack(Observation):
-    """It takes messages again."""
+    """The relay's receiver accepts messages again."""
 
     listener: str
 
 
 @dataclass(slots=True)
 class EndpointLeftOut(Observation):
-    """A webhook endpoint of the database can't be served: a secret that can't be had here, say."""
+    """A webhook endpoint in the database can't be served: its secret is not available here, for
+    example."""
 
     endpoint: str
     why: str
@@ -419,7 +458,7 @@ class EndpointLeftOut(Observation):
 
 @dataclass(slots=True)
 class EndpointDisabled(Observation):
-    """A webhook endpoint answered that it is gone, and is disabled from now on."""
+    """A webhook endpoint answered that it is gone, and is now disabled."""
 
     endpoint: str
     why: str
@@ -434,18 +473,18 @@ class Listening(Observation):
 
 @dataclass(slots=True)
 class LoopBlocked(Observation):
-    """Something blocks the event loop; leases can't be renewed while it does. Told once for each
-    time, from the watchdog's thread, while it lasts."""
+    """Something is blocking the event loop, and leases can't be renewed meanwhile. Emitted once per
+    block, while it lasts, from the watchdog's thread."""
 
     seconds: float
-    """So far."""
+    """How long it has been blocked so far."""
     stack: str
-    """Where the thread of the event loop stands: lines of code, no values."""
+    """The stack of the event loop's thread: lines of code, no values."""
 
 
 @dataclass(slots=True)
 class HandlerIgnoredCancel(Observation):
-    """A handler went on after its time was over and it was cancelled."""
+    """A handler kept running after it timed out and was cancelled."""
 
     listener: str
     position: int
@@ -454,14 +493,14 @@ class HandlerIgnoredCancel(Observation):
 
 @dataclass(slots=True)
 class HandlerReturned(Observation):
-    """A handler returned a value, which nobody reads. Told once per listener."""
+    """A handler returned a value, which is ignored. Emitted once per listener."""
 
     listener: str
     type_name: str
 
 
 class Observers:
-    """Those who want to know."""
+    """The observers of one consumer; calls each of them with every observation."""
 
     def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
         self._observers = list(observers)
@@ -472,7 +511,7 @@ class Observers:
 
     @property
     def want_measures(self) -> bool:
-        """Whether one of them wants ``BacklogMeasured``."""
+        """Whether any of them wants ``BacklogMeasured``."""
         return any(getattr(each, "wants_measures", False) for each in self._observers)
 
     def add(self, observer: Observer) -> None:
@@ -481,11 +520,11 @@ class Observers:
     def remove(self, observer: Observer) -> None:
         self._observers.remove(observer)
 
-    def tell(self, observation: Observation) -> None:
+    def emit(self, observation: Observation) -> None:
         for observer in tuple(self._observers):
             try:
                 observer(observation)
             except Exception:
                 if id(observer) not in self._reported:
                     self._reported.add(id(observer))
-                    log.exception("an observer raised; it is called for the next one all the same")
+                    log.exception("an observer raised; later observations still reach it")

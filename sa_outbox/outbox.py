@@ -1,43 +1,42 @@
-"""``Outbox``: the one object a program makes."""
+"""``Outbox``: the one object a program creates."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .cancelling import Cancelling
-from .cron import Cron
-from .event_types import event_types
-from .inbox import Inbox
-from .listener import H, Listeners, On, Order, Start, decorator
-from .place import run
+from .client.caller import run
+from .client.cancellation import Cancelling
+from .client.inbox import Inbox
+from .client.status import Statuses
+from .declare.cron import Cron
+from .declare.listener import H, Listeners, On, Order, Start, decorator
+from .declare.recurring import Crons, Recurring
+from .event.types import event_types
+from .producer.install import tables_of
 from .producer.producer import Producer
-from .recurring import Crons, Recurring
 from .settings import Limits, Names, Settings
-from .status import Statuses
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import EllipsisType
     from uuid import UUID
 
-    from sqlalchemy.engine import URL, Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.engine import Connection
     from sqlalchemy.orm import Session
 
-    from .cancelling import Answer
-    from .category import Category, Given
-    from .contract import Contract
-    from .cron import Missed
-    from .dashboard import Dashboard, DashboardOptions
-    from .event import Event, Json
-    from .place import AsyncPlace, SyncPlace
-    from .rate import Rate
+    from .client.caller import AsyncSessionOrConnection, SyncSessionOrConnection
+    from .client.cancellation import Answer
+    from .client.status import EventStatus
+    from .declare.cron import Missed
+    from .event.contract import Contract
+    from .event.event import Event, Json
+    from .policy.category import Category, Given
+    from .policy.rate import Rate
+    from .policy.retry import RetryPolicy
     from .relay import Envelope, Message, Relay
     from .relay.endpoints import EndpointOptions
-    from .retry import RetryPolicy
     from .settings import Alerts, Audit, Notify
-    from .status import EventStatus
 
 
 class Outbox(Producer):
@@ -92,15 +91,15 @@ class Outbox(Producer):
         self.listeners = Listeners(self.settings)
         self.crons = Crons()
         self.endpoints: EndpointOptions | None = None
-        """How the webhook endpoints of the database are served; None: they are not."""
+        """How the webhook endpoints in the database are served; None: they are not."""
         self.inbox = Inbox(self.tables, self.settings.names)
-        """For the receiving side: act on a message of another system once."""
+        """For the receiving side: act on another system's message exactly once."""
         self._cancelling = Cancelling(self.tables, self.settings, self.listeners)
         self._status = Statuses(self.tables, self.settings, self.listeners)
 
     def category_of(self, event_type: str | type) -> Category:
-        """The category of an event type, given by its name or its class; ``default`` for one that
-        ``categories`` says nothing of."""
+        """The category of an event type, given by name or class; ``default`` if ``categories`` does
+        not mention it."""
         name = event_types.of(event_type).name if isinstance(event_type, type) else event_type
         return self.settings.category_by_type.of(name)
 
@@ -129,7 +128,7 @@ class Outbox(Producer):
         for batches; async, or sync to run in a thread. What it does through the session happens
         exactly once, in the transaction that moves the cursor. *on* may be left out when the
         argument is annotated as ``Event[OrderPlaced]``. The options are the fields of
-        :class:`sa_outbox.listener.Listener`; docs/handlers.md explains them.
+        :class:`sa_outbox.declare.listener.Listener`; docs/handlers.md explains them.
         """
         options = {
             "order": order,
@@ -145,7 +144,7 @@ class Outbox(Producer):
             "cancellable": cancellable,
         }
         given: dict[str, Any] = {key: each for key, each in options.items() if each is not None}
-        # None is a value for these two: no limit.
+        # For these two, None is a value: no limit.
         limits = {"timeout": timeout, "gap_wait": gap_wait}
         given |= {key: each for key, each in limits.items() if each is not ...}
         return decorator(name, on, given, self.listeners)
@@ -173,13 +172,13 @@ class Outbox(Producer):
 
             outbox.relay("orders-to-kafka", Kafka("kafka:9092"), on="order.*", to="orders")
 
-        *to* is a topic, subject, stream, routing key or address; ``"orders.{event_type}"`` has the
-        event's in it, and a function chooses; None: it is not sent. *envelope* puts an event into a
-        message, ``Plain()`` or ``CloudEvents(source=...)``; *map* does all of it instead. *timeout*
-        is how long the other side may take for a batch. The other options are those of a listener;
-        docs/relays.md explains them.
+        *to* is a topic, subject, stream, routing key or address. ``"orders.{event_type}"`` is
+        filled in from the event; a function chooses for each event, and None means do not send.
+        *envelope* turns an event into a message: ``Plain()`` or ``CloudEvents(source=...)``; *map*
+        replaces all of that. *timeout* is how long the receiver may take for a batch. The other
+        options are those of a listener; docs/relays.md explains them.
         """
-        from .relay.declaring import declare_relay  # noqa: PLC0415 - for programs that have relays
+        from .relay.declaration import declare_relay  # noqa: PLC0415 - for programs that have relays
 
         options = {
             "order": order,
@@ -204,16 +203,27 @@ class Outbox(Producer):
             )
         )
 
-    def webhooks(self, *, allow: Iterable[str] = (), envelope: Envelope | None = None) -> None:
+    def webhooks(
+        self,
+        *,
+        allow: Iterable[str] = (),
+        ports: Iterable[int] | Literal["any"] = (80, 443),
+        secrets_from_env: Iterable[str] = ("SA_OUTBOX_WEBHOOK_*",),
+        envelope: Envelope | None = None,
+    ) -> None:
         """Serve the webhook endpoints that are in the database: ``sa-outbox endpoints add``.
 
-        Each is a listener of its own, ``webhook:NAME``. *allow* are networks inside of which
-        endpoints may be, such as ``"10.1.0.0/16"``: by default they are out in the world.
-        docs/endpoints.md explains the rest.
+        Each is a listener of its own, ``webhook:NAME``. *allow* lists private networks that
+        endpoints may be in, such as ``"10.1.0.0/16"``; by default only public addresses are
+        allowed. *ports* are those that may be dialled, or ``"any"``. *secrets_from_env* are the
+        environment variables that may hold an endpoint's secret; a trailing ``*`` matches
+        anything. docs/endpoints.md explains the rest.
         """
-        from .relay.endpoints import EndpointOptions  # noqa: PLC0415 - as in relay()
+        from .relay.endpoints import endpoint_options  # noqa: PLC0415 - for programs that have them
 
-        self.endpoints = EndpointOptions(allow=tuple(allow), envelope=envelope)
+        self.endpoints = endpoint_options(
+            allow=allow, ports=ports, secrets_from_env=secrets_from_env, envelope=envelope
+        )
 
     def cron(
         self,
@@ -236,11 +246,11 @@ class Outbox(Producer):
 
             outbox.cron("0 3 * * *", "maintenance.purge", time_zone="Europe/Berlin")
 
-        The consumers do it, for as long as one of them runs. *event* is an event type and its
-        payload, or an object of a registered class. *missed* says what becomes of ticks that
-        passed while none ran: ``"one"`` event for all of them, ``"skip"``, or ``"all"``, the last
-        1000. The headers of each event have ``cron``, the *name* (by default the event type), and
-        ``tick``, its time. docs/scheduling.md explains the rest.
+        The consumers do this, as long as at least one is running. *event* is an event type and its
+        payload, or an object of a registered class. *missed* decides what happens to ticks that
+        passed while none was running: ``"one"`` event for all of them, ``"skip"``, or ``"all"``,
+        the last 1000. The headers of each event have ``cron``, the *name* (by default the event
+        type), and ``tick``, its time. docs/scheduling.md explains the rest.
         """
         cron = Cron(expression, time_zone)
         options: dict[str, Any] = {"name": name, "key": key, "tenant": tenant}
@@ -250,7 +260,7 @@ class Outbox(Producer):
     @overload
     def cancel(
         self,
-        session: AsyncPlace,
+        session: AsyncSessionOrConnection,
         event_id: UUID | str,
         *,
         reason: str | None = ...,
@@ -260,7 +270,7 @@ class Outbox(Producer):
     @overload
     def cancel(
         self,
-        session: SyncPlace,
+        session: SyncSessionOrConnection,
         event_id: UUID | str,
         *,
         reason: str | None = ...,
@@ -269,7 +279,7 @@ class Outbox(Producer):
 
     def cancel(
         self,
-        session: SyncPlace | AsyncPlace,
+        session: SyncSessionOrConnection | AsyncSessionOrConnection,
         event_id: UUID | str,
         *,
         reason: str | None = None,
@@ -281,29 +291,34 @@ class Outbox(Producer):
 
             answers = await outbox.cancel(session, event_id, reason="the customer called")
 
-        Without ``await`` for a sync session or connection. In the caller's transaction: rolled
-        back, nothing was cancelled. What was not started never starts; what runs is asked to give
-        up. The answers are by listener: ``"cancelled"``, ``"requested"``, ``"done"``, ``"dead"``,
-        ``"ordered"`` or ``"unknown"``; docs/scheduling.md explains them.
+        Omit ``await`` for a sync session or connection. Runs in the caller's transaction: if that
+        rolls back, nothing was cancelled. What has not started never starts; a running handler is
+        asked to stop. The answers are keyed by listener: ``"cancelled"``, ``"requested"``,
+        ``"done"``, ``"dead"``, ``"ordered"`` or ``"unknown"``; docs/scheduling.md explains them.
 
         Raises :class:`EventNotFound`, and :class:`NotAtomic` in AUTOCOMMIT.
         """
 
         def work(place: Session | Connection) -> dict[str, Answer]:
-            return self._cancelling.cancel(place, event_id, reason, listener)
+            tables, cancelling = tables_of(place, self.tables), self._cancelling
+            if tables is not self.tables:
+                cancelling = Cancelling(tables, self.settings, self.listeners)
+            return cancelling.cancel(place, event_id, reason, listener)
 
         return run(session, "whose transaction cancels the event", work)
 
     @overload
-    def status(self, session: AsyncPlace, event_id: UUID | str, /) -> Awaitable[EventStatus]: ...
+    def status(
+        self, session: AsyncSessionOrConnection, event_id: UUID | str, /
+    ) -> Awaitable[EventStatus]: ...
 
     @overload
-    def status(self, session: SyncPlace, event_id: UUID | str, /) -> EventStatus: ...
+    def status(self, session: SyncSessionOrConnection, event_id: UUID | str, /) -> EventStatus: ...
 
     @overload
     def status(
         self,
-        session: AsyncPlace,
+        session: AsyncSessionOrConnection,
         /,
         *,
         idempotency_key: str,
@@ -314,7 +329,7 @@ class Outbox(Producer):
     @overload
     def status(
         self,
-        session: SyncPlace,
+        session: SyncSessionOrConnection,
         /,
         *,
         idempotency_key: str,
@@ -324,7 +339,7 @@ class Outbox(Producer):
 
     def status(
         self,
-        session: SyncPlace | AsyncPlace,
+        session: SyncSessionOrConnection | AsyncSessionOrConnection,
         event_id: UUID | str | None = None,
         /,
         *,
@@ -332,7 +347,7 @@ class Outbox(Producer):
         event_type: str | type | None = None,
         tenant: str | None = None,
     ) -> Any:
-        """What became of an event, for each listener that it concerns.
+        """The status of an event, for each listener that it concerns.
 
         ::
 
@@ -342,23 +357,18 @@ class Outbox(Producer):
             )
             status.listeners["exports"].state  # "pending", "running", "succeeded", ...
 
-        Without ``await`` for a sync session or connection. All of it is of one moment.
+        Omit ``await`` for a sync session or connection. The answer is a single snapshot.
         docs/idempotency.md explains the states. Raises :class:`EventNotFound`.
         """
         wanted = self._status.wanted(event_id, idempotency_key, event_type, tenant)
 
         def work(place: Session | Connection) -> EventStatus:
-            return self._status.ask(place, wanted)
+            tables, statuses = tables_of(place, self.tables), self._status
+            if tables is not self.tables:
+                statuses = Statuses(tables, self.settings, self.listeners)
+            return statuses.ask(place, wanted)
 
         return run(session, "by which to ask", work)
-
-    def dashboard(
-        self, database: str | URL | Engine | AsyncEngine, **options: Unpack[DashboardOptions]
-    ) -> Dashboard:
-        """An ASGI application to see and repair this outbox; docs/dashboard.md explains it."""
-        from .dashboard import Dashboard  # noqa: PLC0415 - needs the extra of its name
-
-        return Dashboard(self, database, **options)
 
     def __repr__(self) -> str:
         names = self.settings.names

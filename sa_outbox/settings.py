@@ -1,4 +1,4 @@
-"""What can be set, with its meaning, default and limits. Checked when it is made."""
+"""Every setting: its meaning, default and limits. Validated on construction."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from .category import Categories
-from .contract import Contract
+from .database.names import Names as Names  # noqa: PLC0414 - public here
+from .database.names import check_identifier
 from .errors import ConfigError
-from .table_names import Names as Names  # noqa: PLC0414 - public here
-from .table_names import check_identifier
+from .event.contract import Contract
+from .policy.category import Categories
+from .policy.checks import ONE_DAY, TEN_YEARS, check_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .category import Given
+    from .policy.category import Given
 
 RETENTIONS = ("retention", "audit_retention", "dead_letter_retention")
 """Settings that are spans of up to ten years, or None."""
-
-_NO_TIME, _ONE_DAY, _TEN_YEARS = timedelta(0), timedelta(days=1), timedelta(days=3653)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +38,16 @@ class Limits:
     """Largest headers of one event as JSON, in bytes."""
 
     max_pending_bytes: int = 67_108_864
-    """Most bytes of events that may wait in one session for a flush (of text beyond ASCII, the
-    characters are counted)."""
+    """Maximum bytes of events waiting in one session for a flush (for non-ASCII text, characters
+    are counted)."""
 
     max_causation_depth: int = 100
-    """Longest chain of events of which each was added by the handler of the one before. A handler
-    that adds the type of event it listens to is stopped by it."""
+    """Longest chain of events in which each was added by the handler of the previous one. Stops a
+    handler that adds the event type it listens to."""
+
+    max_caused_events: int = 1_000_000
+    """Maximum number of events that one event may cause, directly or through further handlers.
+    Stops handlers that add several events for each event."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -64,7 +67,7 @@ Alerts = Literal["off", "on"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything an ``Outbox`` can be told."""
+    """Everything an ``Outbox`` can be configured with."""
 
     names: Names = field(default_factory=Names)
     limits: Limits = field(default_factory=Limits)
@@ -72,22 +75,22 @@ class Settings:
     """``"on"``: after a commit that wrote events, one NOTIFY for many commits wakes the consumers.
     ``"off"``: no connection and no thread for it; consumers find the events by polling.
 
-    The environment variable ``SA_OUTBOX_NOTIFY=off`` switches it off whatever stands here.
+    The environment variable ``SA_OUTBOX_NOTIFY=off`` overrides this setting.
     """
     idempotency_key_lifetime: timedelta = timedelta(days=7)
-    """How long an event with an ``idempotency_key`` keeps others with that key from being
+    """How long an event with an ``idempotency_key`` prevents another with the same key from being
     written, by the database's clock."""
     redact: Callable[[str], str] | None = None
-    """Called with an error's text before it is stored: takes out what must not be kept. Passwords
-    in URLs and what follows ``password=``, ``token=`` and the like are taken out before."""
+    """Called with an error's text before it is stored, to remove what must not be kept. Passwords
+    in URLs and values after ``password=``, ``token=`` and the like are removed first."""
     contract: Contract | None = None
-    """The fields without which no event is added; None: none is asked for."""
+    """The fields every event must have; None: no field is required."""
     categories: Given | None = None
-    """Event types, ``*`` for any run of characters, to the category of each. It decides how long
-    an idempotency key lives, and the retries of listeners that say nothing of them."""
+    """Maps event types, with ``*`` for any run of characters, to categories. The category decides
+    how long an idempotency key lives, and the retries of listeners that set none."""
     tenant_setting: str | None = None
-    """A setting of PostgreSQL, as ``app.tenant``, that has the event's tenant in the transaction
-    of every handler with a session: for policies of row-level security. None: none is set."""
+    """A PostgreSQL setting, such as ``app.tenant``, that holds the event's tenant in the
+    transaction of every handler with a session, for row-level security policies. None: not set."""
 
     audit: Audit = "off"
     """What is recorded in ``outbox_audit``, in the transaction in which it happens.
@@ -113,11 +116,7 @@ class Settings:
         if self.notify not in ("on", "off"):
             raise ConfigError(f'notify must be "on" or "off", not {self.notify!r}')
         lifetime = self.idempotency_key_lifetime
-        if not isinstance(lifetime, timedelta) or not _NO_TIME < lifetime <= _TEN_YEARS:
-            raise ConfigError(
-                "idempotency_key_lifetime must be a timedelta above zero and up to ten years, "
-                f"not {lifetime!r}"
-            )
+        check_span("idempotency_key_lifetime", lifetime, most=TEN_YEARS)
 
     def _check_tenancy(self) -> None:
         if self.contract is not None and not isinstance(self.contract, Contract):
@@ -125,7 +124,7 @@ class Settings:
         setting = self.tenant_setting
         if setting is not None:
             if not isinstance(setting, str) or setting.count(".") != 1:
-                raise ConfigError(f"tenant_setting must be as 'app.tenant', not {setting!r}")
+                raise ConfigError(f"tenant_setting must look like 'app.tenant', not {setting!r}")
             for part in setting.split("."):
                 check_identifier("each part of tenant_setting", part)
         self.category_by_type  # noqa: B018 - refused here and not at the first event
@@ -150,62 +149,65 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer process behaves. Each can be set by an option and an environment variable of
-    ``python -m sa_outbox.consume`` as well."""
+    """How a consumer process behaves. Every field is also an option and an environment variable of
+    ``python -m sa_outbox.consume``."""
 
     lease_duration: timedelta = timedelta(seconds=30)
-    """How long a listener stays with a consumer that is not heard of any more. Renewed at a third
-    of it. After a crash, nobody works for its listeners for so long."""
+    """How long a listener stays assigned to a consumer that has gone silent. Leases are renewed
+    every third of it. After a crash, nobody works on the crashed consumer's listeners for this
+    long."""
 
     poll_interval: timedelta = timedelta(seconds=30)
-    """Longest time without looking for events while NOTIFY works. It bounds the delay of an event
-    whose notification was lost."""
+    """Longest time between two checks for events while NOTIFY works. It bounds the delay of an
+    event whose notification was lost."""
 
     poll_interval_without_notify: timedelta = timedelta(seconds=1)
-    """The same while NOTIFY is switched off or its connection is away."""
+    """Longest time between two checks for events while NOTIFY is off or its connection is down."""
 
     probe_interval: timedelta = timedelta(seconds=10)
-    """How often the LISTEN connection is asked whether it still listens; they die silently."""
+    """How often the LISTEN connection is probed: such connections die silently."""
 
     probe_timeout: timedelta = timedelta(seconds=5)
-    """How long it may take to answer, and any other statement of the consumer's own to connect."""
+    """How long the LISTEN connection may take to answer a probe, and any of the consumer's own
+    connections to connect."""
 
     statement_timeout: timedelta = timedelta(seconds=30)
-    """How long a statement of the consumer's own may take; then its connection is given up."""
+    """How long one of the consumer's own statements may take; then its connection is dropped."""
 
     grace_period: timedelta = timedelta(seconds=25)
-    """How long handlers that run may go on after SIGTERM. Below the 30 s that Kubernetes gives."""
+    """How long running handlers may continue after SIGTERM. Below the 30 s that Kubernetes
+    allows."""
 
     verify_interval: timedelta = timedelta(minutes=5)
-    """How often the assumptions about the schema are verified again; after a reconnect always."""
+    """How often the assumptions about the schema are verified again; always after a reconnect."""
 
     measure_interval: timedelta = timedelta(seconds=10)
-    """How often the database is asked what waits for each listener. Only while an observer wants to
-    know it, such as metrics."""
+    """How often the backlog of each listener is measured. Only while an observer wants it, such as
+    metrics."""
 
     blocked_after: timedelta = timedelta(seconds=5)
-    """A handler that blocks the event loop for so long is reported, with the stack."""
+    """A handler that blocks the event loop for this long is reported, with the stack."""
 
     max_crashes: int = 3
-    """An event that was attempted alone and took the process with it so many times becomes a dead
+    """An event that was attempted alone and crashed the process this many times becomes a dead
     letter."""
 
     threads: int = 40
-    """Most sync handlers that run at once in this process."""
+    """Maximum number of sync handlers that run at once in this process."""
 
     maintenance_interval: timedelta = timedelta(minutes=1)
-    """How often partitions are made ahead, and what has had its time is removed."""
+    """How often partitions are created ahead of time and expired data is removed."""
 
     retention: timedelta | None = timedelta(days=7)
-    """How long events stay in the log after they were written; None: for ever. Longer, as long as a
-    listener still needs them."""
+    """How long events stay in the log after they were written; None: forever. They are kept longer
+    while a listener still needs them."""
 
     audit_retention: timedelta | None = timedelta(days=90)
-    """How long audit records are kept; None: for ever."""
+    """How long audit records are kept; None: forever."""
 
     dead_letter_retention: timedelta | None = timedelta(days=90)
-    """How long dead letters are kept after somebody resolved them; None: for ever. Those that
-    nobody has resolved are always kept."""
+    """How long dead letters are kept after they were resolved; None: forever. Unresolved dead
+    letters are always kept."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -214,17 +216,9 @@ class ConsumerSettings:
                 if type(value) is not int or value < 1:
                     raise ConfigError(f"{each.name} must be a positive whole number: {value!r}")
             elif each.name in RETENTIONS:
-                if value is not None and (
-                    not isinstance(value, timedelta) or not _NO_TIME < value <= _TEN_YEARS
-                ):
-                    raise ConfigError(
-                        f"{each.name} must be a timedelta above zero and up to ten years, or None, "
-                        f"not {value!r}"
-                    )
-            elif not isinstance(value, timedelta) or not _NO_TIME < value <= _ONE_DAY:
-                raise ConfigError(
-                    f"{each.name} must be a timedelta above zero and up to a day, not {value!r}"
-                )
+                check_span(each.name, value, most=TEN_YEARS, or_none=True)
+            else:
+                check_span(each.name, value, most=ONE_DAY)
 
 
 def notify_allowed_by_environment() -> bool:

@@ -1,12 +1,12 @@
-"""Signatures of webhooks, as of Standard Webhooks: made by the relay, checked by whoever receives.
+"""Standard Webhooks signatures: created by the relay, verified by the receiver.
 
-What is signed is ``id.timestamp.body``, the bytes as they were sent: a body that was decoded and
-encoded again has another signature. Only the standard library is needed here.
+The signed content is ``id.timestamp.body``, using the exact bytes that were sent: a body that was
+decoded and encoded again has a different signature. This module needs only the standard library.
 
-Two rules keep a signature from fitting another message than the one it was made for. An id has no
-dot, and a timestamp is digits: so there is one way to read what was signed. And the timestamp has
-to be near: a message that somebody has kept is refused after some minutes, and within them its id
-is one that the receiver has seen before.
+Two rules keep a signature from matching any message other than its own. An id contains no dot and a
+timestamp contains only digits, so the signed content can be parsed in one way only. And the
+timestamp must be recent: a replayed message is refused after a few minutes, and within them the
+receiver recognises its id.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ TIMESTAMP: Final = "webhook-timestamp"
 SIGNATURE: Final = "webhook-signature"
 PREFIX: Final = "whsec_"
 SHORTEST, LONGEST = 24, 64
-"""Bytes of a key that the specification allows."""
-MOST_SIGNATURES = 20
+"""Length of a key in bytes, as the specification allows."""
+MAX_SIGNATURES = 20
 TOLERANCE = timedelta(minutes=5)
 
-_ID = re.compile(r"[!-\-/-~]{1,256}")  # what can be seen, without the dot
+_ID = re.compile(r"[!-\-/-~]{1,256}")  # printable, without the dot
 _TIMESTAMP = re.compile(r"[0-9]{1,11}")
 _MAX_HEADER = 4096
 
 Keys: TypeAlias = str | bytes | Iterable[str | bytes]
-"""``"whsec_..."``, or bytes that are the key itself; while keys are changed, both of them."""
+"""``"whsec_..."``, or bytes that are the key itself; during a rotation, both keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A message that was sent by whoever knows the secret."""
+    """A message that was sent by someone who knows the secret."""
 
     message_id: str
-    """The same each time that this message is sent: a duplicate is known by it."""
+    """Identical every time this message is sent: it identifies duplicates."""
     timestamp: datetime
-    """When it was sent, this time."""
+    """When this copy was sent."""
     body: bytes = field(repr=False)
 
     def json(self) -> Any:
-        """The body, decoded. Raises :class:`~sa_outbox.errors.InvalidWebhook` if it is no JSON."""
+        """The decoded body. Raises :class:`~sa_outbox.errors.InvalidWebhook` if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as error:
-            raise InvalidWebhook("the body is signed, but it is no JSON") from error
+            raise InvalidWebhook("the body is signed, but it is not JSON") from error
 
 
 def new_secret() -> str:
@@ -68,9 +68,9 @@ def new_secret() -> str:
 def sign(
     body: bytes, *, message_id: str, secrets: Keys, timestamp: datetime | None = None
 ) -> dict[str, str]:
-    """The headers that make *body* a signed message; one signature for each of *secrets*."""
+    """The headers that sign *body*; one signature per secret in *secrets*."""
     if not isinstance(message_id, str) or not _ID.fullmatch(message_id):
-        raise ConfigError(f"the id of a message has 1 to 256 characters and no dot: {message_id!r}")
+        raise ConfigError(f"a message id has 1 to 256 characters and no dot: {message_id!r}")
     when = datetime.now(UTC) if timestamp is None else timestamp
     if when.tzinfo is None:
         raise ConfigError("timestamp has no time zone")
@@ -87,11 +87,11 @@ def verify(
     tolerance: timedelta = TOLERANCE,
     now: datetime | None = None,
 ) -> Verified:
-    """Check that *body* was signed with one of *secrets*, not longer than *tolerance* ago.
+    """Check that *body* was signed with one of *secrets*, no longer than *tolerance* ago.
 
-    *body* is what came over the wire, before anything decoded it; names in *headers* may be written
-    in any case. Raises :class:`~sa_outbox.errors.InvalidWebhook`; answer with 400 or 401 then, and
-    act on nothing. A secret that is no secret is a ``ConfigError``.
+    *body* is the raw bytes from the wire, before any decoding; header names are case-insensitive.
+    Raises :class:`~sa_outbox.errors.InvalidWebhook`; then answer with 400 or 401 and do not act on
+    the message. A malformed secret raises ``ConfigError``.
     """
     keys = keys_of(secrets)
     if not isinstance(body, bytes):
@@ -105,21 +105,21 @@ def verify(
         for version, _, text in (each.partition(",") for each in signatures.split(" "))
         if version == "v1"
     ]
-    if len(given) > MOST_SIGNATURES:
-        raise InvalidWebhook(f"it has {len(given)} signatures, more than {MOST_SIGNATURES}")
+    if len(given) > MAX_SIGNATURES:
+        raise InvalidWebhook(f"it has {len(given)} signatures, more than {MAX_SIGNATURES}")
     fits = False
     for key in keys:
         expected = _signature(key, message_id, seconds, body).encode()
         for each in given:
-            # Each of them, also after one that fits: how long it takes tells nothing.
+            # Check every signature, even after a match: the time taken must reveal nothing.
             fits |= hmac.compare_digest(expected, each)
     if not fits:
-        raise InvalidWebhook("no signature fits: another secret, or not what was sent")
+        raise InvalidWebhook("no signature matches: wrong secret, or the message was altered")
     return Verified(message_id, sent_at, body)
 
 
 def keys_of(secrets: Keys) -> list[bytes]:
-    """The keys themselves. Raises ``ConfigError``, which never shows them."""
+    """The decoded keys. Raises ``ConfigError``, which never shows them."""
     if isinstance(secrets, (str, bytes)):
         secrets = [secrets]
     given = list(secrets) if isinstance(secrets, Iterable) else []
@@ -134,7 +134,7 @@ def _key(secret: object) -> bytes:
             text = secret.removeprefix(PREFIX)
             key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except (binascii.Error, ValueError):
-            raise ConfigError("a secret is whsec_ and base64; this one is not") from None
+            raise ConfigError("a secret is whsec_ followed by base64; this one is not") from None
     elif isinstance(secret, bytes):
         key = secret
     else:

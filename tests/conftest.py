@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.drains import watch_drains
 from tests.support.server import TestServer, temporary_database
 from tests.support.spreading import spread
 
@@ -98,3 +99,10 @@ def new_database(server_url: str) -> Iterator[Callable[[], URL]]:
 def anyio_backend() -> str:
     """The drivers and SQLAlchemy's asyncio do not run under trio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _drains_hold_nothing() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        watch_drains(patch)
+        yield

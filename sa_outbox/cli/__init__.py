@@ -1,7 +1,31 @@
-"""The command ``sa-outbox``. One file for each group of commands, loaded when it is asked for.
+"""The command ``sa-outbox``. One file for each group of commands, loaded on use.
 
 Exit codes: 0 done, 1 it could not be done or something is wrong, 2 wrong usage.
 An expected failure is one line on stderr, never a traceback, and never a password.
+
+==========================  ======================================================================
+``lazy.py``                 commands that are imported on use
+``answers.py``              failures in one line, and what a database is called
+``display.py``              tables and times, and nothing that drives the terminal
+``terminal.py``             a screen that is redrawn repeatedly, and keys without Enter
+``operator.py``             what operators' commands share: connection, who and why, confirmation
+``schema.py``               ``migrate``, ``verify``, ``revision``
+``grants.py``               ``grants``
+``copies.py``               ``adopt``
+``run.py``                  ``consume``, ``repartition``, ``demo``
+``status.py``               ``status``, ``top``
+``doctor.py``               ``doctor``
+``listeners.py``            ``listeners``
+``events.py``               ``events``
+``dead_letters.py``         ``dead-letters``: list and show
+``dead_letter_actions.py``  ``dead-letters``: replay, discard, edit
+``endpoints.py``            ``endpoints``
+``endpoint_secrets.py``     ``endpoints``: rotate, reseal, new-key
+``prune.py``                ``prune``
+``dashboard.py``            ``dashboard``
+``monitoring.py``           ``monitoring``
+``completion.py``           ``completion``
+==========================  ======================================================================
 """
 
 from __future__ import annotations
@@ -15,24 +39,25 @@ from .lazy import LazyGroup
 COMMANDS = {
     "adopt": "copies:adopt",
     "completion": "completion:completion",
-    "consume": "running:consume",
+    "consume": "run:consume",
     "dashboard": "dashboard:dashboard",
-    "dead-letters": "resolving:dead_letters",
-    "demo": "running:demo",
+    "dead-letters": "dead_letter_actions:dead_letters",
+    "demo": "run:demo",
     "doctor": "doctor:doctor",
     "endpoints": "endpoints:endpoints",
     "events": "events:events",
+    "grants": "grants:grants",
     "listeners": "listeners:listeners",
     "migrate": "schema:migrate",
     "monitoring": "monitoring:monitoring",
-    "prune": "pruning:prune",
-    "repartition": "running:repartition",
+    "prune": "prune:prune",
+    "repartition": "run:repartition",
     "revision": "schema:revision",
     "status": "status:status",
     "top": "status:top",
     "verify": "schema:verify",
 }
-"""Each command to its file here, and its name in it."""
+"""Each command's file in this package, and its name there."""
 
 
 @click.group(
@@ -47,19 +72,19 @@ def main() -> None:
     \b
     See it work, on a PostgreSQL of its own:
         sa-outbox demo
-    Make or update the tables, without Alembic:
+    Create or update the tables, without Alembic:
         export SA_OUTBOX_DATABASE_URL=postgresql://user:password@host/name
         sa-outbox migrate
-    In an Alembic history of your own:
+    In your own Alembic history:
         sa-outbox revision && alembic upgrade head
     Is everything in order?
         sa-outbox verify
         sa-outbox doctor shop.app:outbox
     Deliver the events to your listeners:
         sa-outbox consume shop.app:outbox
-    See and repair, in a browser:
+    Inspect and repair, in a browser:
         sa-outbox dashboard shop.app:outbox
-    How does everything stand, and what was given up?
+    What is the state, and what was given up?
         sa-outbox status
         sa-outbox dead-letters list
     """

@@ -1,4 +1,4 @@
-"""How commands answer: what a database is called, and failures in one line."""
+"""How commands answer: how to name a database, and failures in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL
 
-    from sa_outbox.table_names import Names
+    from sa_outbox.database.names import Names
 
 
 def called(names: Names) -> str:
@@ -22,11 +22,11 @@ def called(names: Names) -> str:
 
 
 @contextmanager
-def told_in_one_line(database: URL | str | None = None) -> Iterator[None]:
+def cli_errors(database: URL | str | None = None) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # the reader of our output has seen enough: click ends without a word
+        raise  # the reader of our output has closed it: click exits silently
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     except OutboxError as error:
@@ -39,13 +39,13 @@ def told_in_one_line(database: URL | str | None = None) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str | None:
-    """The first line of what a database has to say, or the way to it; None: another fault."""
-    import asyncpg  # noqa: PLC0415 - who needs no database, and no reason, does not wait for them
+    """The first line of an error from the database or the connection to it; None: another fault."""
+    import asyncpg  # noqa: PLC0415 - commands that need no database must not wait for them
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415
 
-    # asyncpg's errors while connecting are not wrapped by SQLAlchemy.
-    told = (asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError, OSError)
-    if not isinstance(error, told):
+    # SQLAlchemy does not wrap asyncpg's errors while connecting.
+    expected = (asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError, OSError)
+    if not isinstance(error, expected):
         return None
     cause = error.orig or error if isinstance(error, DBAPIError) else error
     lines = str(cause).strip().splitlines()
@@ -53,7 +53,7 @@ def _reason(error: Exception) -> str | None:
 
 
 def _failed(database: URL | str | None, reason: str) -> click.ClickException:
-    from sa_outbox.schema.connect import parse_url, shown  # noqa: PLC0415 - as above
+    from sa_outbox.schema.connect import parse_url, shown  # noqa: PLC0415 - loads SQLAlchemy
 
     if database is None:
         return click.ClickException(reason)

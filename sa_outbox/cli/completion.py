@@ -19,6 +19,6 @@ def completion(*, shell: str) -> None:
     found = get_completion_class(shell)
     root = click.get_current_context().find_root()
     if found is None:
-        raise click.ClickException(f"click knows no completion of {shell}")
+        raise click.ClickException(f"click has no completion for {shell}")
     script = found(root.command, {}, "sa-outbox", "_SA_OUTBOX_COMPLETE")
     click.echo(script.source())

@@ -1,4 +1,4 @@
-"""``dashboard``: see and repair in a browser."""
+"""``dashboard``: inspect and repair in a browser."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sa_outbox.database_url import database_url_option, names_options, parse_database_url
 from sa_outbox.errors import ConfigError
 from sa_outbox.schema.connect import shown
+from sa_outbox.schema.url import database_url_option, names_options, parse_database_url
 
-from .answers import called, told_in_one_line
+from .answers import called, cli_errors
 
 if TYPE_CHECKING:
     from sa_outbox.outbox import Outbox
 
-_TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - its name, not itself
+_TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - the variable's name, not a password
 
 
 @click.command()
@@ -31,7 +31,7 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - its name, not itself
     "--token",
     envvar=_TOKEN,
     show_envvar=True,
-    help="What to sign in with. Needed for every address but the loopback's. Better in the "
+    help="Token to sign in with. Required for every address but the loopback. Better in the "
     "environment: everybody on the machine can read a command line.",
 )
 @click.option("--read-only", is_flag=True, help="Nobody changes anything.")
@@ -44,9 +44,16 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - its name, not itself
     help="A field of payloads and headers that is not shown: password, card.*. Repeatable; in the "
     "environment with spaces between.",
 )
+@click.option(
+    "--insecure-cookies",
+    is_flag=True,
+    help="Let people sign in over plain HTTP, in a network that you trust.",
+)
 @click.option("--title", default="Outbox", show_default=True, help="Which one of several it is.")
 @click.option(
-    "--root-path", default="", help="Prefix under which a proxy serves it, as in /outbox."
+    "--root-path",
+    default="",
+    help="Prefix under which a proxy serves it, as in /outbox. Needs a token.",
 )
 def dashboard(
     *,
@@ -59,10 +66,11 @@ def dashboard(
     token: str | None,
     read_only: bool,
     mask: tuple[str, ...],
+    insecure_cookies: bool,
     title: str,
     root_path: str,
 ) -> None:
-    """See and repair the outbox in a browser.
+    """Inspect and repair the outbox in a browser.
 
     With MODULE:ATTRIBUTE, an outbox of your program as in shop.app:outbox, it knows which events
     your listeners want; without, it knows what the tables say.
@@ -74,37 +82,43 @@ def dashboard(
     """
     from anyio import run  # noqa: PLC0415 - concerns no other command
 
-    with told_in_one_line():
+    with cli_errors():
         database = parse_database_url(url)
         outbox = _outbox(target, schema_name, prefix)
-        from sa_outbox.dashboard import Dashboard, serving  # noqa: PLC0415 - needs the extra
+        from sa_outbox.dashboard import Dashboard, server  # noqa: PLC0415 - needs the extra
+        from sa_outbox.dashboard.guard import LOOPBACK_NAMES  # noqa: PLC0415 - needs the extra
 
-        local = serving.is_loopback(host)
+        local = server.is_loopback(host)
         if token is None and not local:
             raise ConfigError(f"{host} is not this machine alone: set {_TOKEN}")
+        if token is None and root_path:
+            raise ConfigError(
+                f"--root-path is for a proxy, and anyone who reaches that gets in: set {_TOKEN}"
+            )
         application = Dashboard(
             outbox,
             database,
             token=token,
             allow_anonymous=token is None,
-            allowed_hosts=serving.LOOPBACK_NAMES if token is None else None,
+            allowed_hosts=LOOPBACK_NAMES if token is None else None,
             read_only=read_only,
             mask=mask,
+            secure_cookies=not insecure_cookies,
             title=title,
         )
-        opened = serving.open_socket(host, port)
+        opened = server.open_socket(host, port)
     where = f"[{host}]" if ":" in host else host
     at = f"http://{where}:{opened.getsockname()[1]}{root_path}/"
     click.echo(f"{called(outbox.settings.names)} in {shown(database)}: {at}  (Ctrl-C ends it)")
     with suppress(KeyboardInterrupt):
-        run(serving.DashboardServer(application, root_path).serve, [opened])
+        run(server.DashboardServer(application, root_path).serve, [opened])
 
 
 def _outbox(target: str | None, schema_name: str | None, prefix: str) -> Outbox:
-    from sa_outbox.outbox import Outbox  # noqa: PLC0415 - as above
+    from sa_outbox.outbox import Outbox  # noqa: PLC0415 - loads SQLAlchemy: not for --help
 
     if target is None:
         return Outbox(schema=schema_name, prefix=prefix)
-    from sa_outbox.loading import load_outbox  # noqa: PLC0415 - as above
+    from sa_outbox.consume.loader import load_outbox  # noqa: PLC0415 - not for --help
 
     return load_outbox(target)

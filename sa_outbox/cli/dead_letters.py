@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from sa_outbox.policy.delivery import Reason
+
 from .display import as_json, document, escaped, facts, moment, table
-from .operating import moment_option, place_of, place_options
+from .operator import moment_option, place_of, place_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sa_outbox.operations.dead_letters import DeadLetterDetail, DeadLetterFilter
 
-    from .operating import Place
+    from .operator import Place
 
 F = TypeVar("F", bound="Callable[..., None]")
 FILTERS = ("listener", "types", "key", "tenant", "reason", "code", "since", "until")
@@ -22,9 +24,9 @@ FILTERS = ("listener", "types", "key", "tenant", "reason", "code", "since", "unt
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """See, replay, discard and edit what was given up.
+    """Inspect, replay, discard and edit deliveries that were given up.
 
-    A replay goes to the one listener that gave the event up, from the dead letter's own copy, and
+    A replay goes only to the listener that gave the event up, from the dead letter's own copy, and
     in the order of its key.
     """
 
@@ -35,7 +37,7 @@ def filters(command: F) -> F:
         moment_option("--until", "Given up before"),
         moment_option("--since", "Given up then or later"),
         click.option("--code", help="Code of the last error."),
-        click.option("--reason", type=click.Choice(["attempts", "rejected", "final", "crashes"])),
+        click.option("--reason", type=click.Choice(get_args(Reason))),
         click.option("--tenant"),
         click.option("--key"),
         click.option("--type", "types", multiple=True, help="Event type; * for any characters."),
@@ -53,15 +55,15 @@ def filters(command: F) -> F:
     default="open",
     show_default=True,
 )
-@click.option("--before", type=int, help="Go on below this id: the end of the last page.")
+@click.option("--before", type=int, help="Continue below this id: the end of the last page.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--count", is_flag=True, help="Only say how many there are.")
+@click.option("--count", is_flag=True, help="Only print how many there are.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def list_(
     *, resolution: str, before: int | None, limit: int, count: bool, as_json_: bool, **options: Any
 ) -> None:
-    """List dead letters, the newest first, without their payload."""
+    """List dead letters, newest first, without their payload."""
     from sa_outbox.operations import dead_letters as operations  # noqa: PLC0415 - not for its help
 
     wanted = filter_of(options, resolution)
@@ -111,8 +113,8 @@ def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) ->
     """Show one with its copy of the event and the errors of every attempt."""
     found = show_one(place_of(options), id_)
     if as_json_:
-        told = {"letter": found.letter, "errors": found.errors, "headers": found.headers}
-        click.echo(as_json({**told, "payload": document(found.payload, masks)}))
+        shown = {"letter": found.letter, "errors": found.errors, "headers": found.headers}
+        click.echo(as_json({**shown, "payload": document(found.payload, masks)}))
         return
     letter = found.letter
     resolved = "open"
@@ -144,13 +146,13 @@ def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) ->
 
 
 def show_one(place: Place, id_: int) -> DeadLetterDetail:
-    from sa_outbox.operations.dead_letters import show_dead_letter  # noqa: PLC0415 - as above
+    from sa_outbox.operations.dead_letters import show_dead_letter  # noqa: PLC0415 - not for --help
 
     return place.ask(lambda c, tables: show_dead_letter(c, tables, id_))
 
 
 def filter_of(options: dict[str, Any], resolution: Any = "open") -> DeadLetterFilter:
-    from sa_outbox.operations.dead_letters import DeadLetterFilter  # noqa: PLC0415 - as above
+    from sa_outbox.operations.dead_letters import DeadLetterFilter  # noqa: PLC0415 - not for --help
 
     given = {name: options.pop(name) for name in FILTERS}
     return DeadLetterFilter(**given, resolution=resolution)

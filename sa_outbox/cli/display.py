@@ -1,4 +1,4 @@
-"""What a terminal is shown: aligned tables, times, and nothing that drives the terminal."""
+"""Terminal output: aligned tables, times, and nothing that controls the terminal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NARROWEST = 8
-"""Characters that a column keeps when the terminal is too narrow for all of them."""
+"""Minimum width of a column when the terminal is too narrow for all of them."""
 MASKED = "***"
 _NAMES: dict[type, list[str]] = {}
 
 
 def escaped(value: object, *, lines: bool = False) -> str:
-    """*value* as text in which no character is for the terminal to obey: control characters,
-    also those that change the direction of writing, are shown by their number."""
+    """*value* as text that can't control the terminal: control characters, including those that
+    change the writing direction, are shown by their code."""
     text = "" if value is None else str(value)
     return "".join(
         each
@@ -36,8 +36,8 @@ def escaped(value: object, *, lines: bool = False) -> str:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, width: int = 0) -> str:
-    """Columns side by side, two spaces between them; numbers to the right. When it is wider than
-    the terminal, the widest columns lose their ends first."""
+    """Aligned columns, two spaces between them; numbers right-aligned. If it is wider than the
+    terminal, the widest columns are truncated first."""
     cells = [[escaped(value) for value in row] for row in rows]
     widths = [
         max([_width(header), *(_width(row[at]) for row in cells)])
@@ -88,7 +88,7 @@ def as_json(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """Dataclasses with their properties, as JSON has it."""
+    """A dataclass with its properties, as plain JSON values."""
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, (list, tuple)):
@@ -103,7 +103,7 @@ def plain(value: object) -> Any:
 
 
 def _names_in(cls: type) -> list[str]:
-    """Fields and properties of a dataclass; of others, none."""
+    """Fields and properties of a dataclass; none for other classes."""
     if cls not in _NAMES:
         names = [each.name for each in fields(cls)] if is_dataclass(cls) else []
         if names:
@@ -113,19 +113,19 @@ def _names_in(cls: type) -> list[str]:
 
 
 def document(text: str | None, masks: Sequence[str] = ()) -> str:
-    """A stored JSON document, indented, with the fields named in *masks* covered, at any depth."""
+    """A stored JSON document, indented, with the fields named in *masks* masked at any depth."""
     if text is None:
         return "-"
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return MASKED if masks else escaped(text)
-    # Everything beyond ASCII as \\uXXXX: also what changes the direction of writing.
+    # Everything beyond ASCII as \\uXXXX, including what changes the writing direction.
     return json.dumps(_masked(found, frozenset(masks)), indent=2, ensure_ascii=True)
 
 
 def colours() -> bool | None:
-    """For ``ctx.color``: none when NO_COLOR is set; else as click finds the output to be."""
+    """For ``ctx.color``: none when NO_COLOR is set; otherwise click decides by the output."""
     return False if os.environ.get("NO_COLOR") else None
 
 
@@ -158,7 +158,7 @@ def _fitted(text: str, size: int, *, to_the_right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Cells of the terminal: some characters take two, some none."""
+    """Terminal cells: some characters take two, some none."""
     if text.isascii():
         return len(text)
     return sum(

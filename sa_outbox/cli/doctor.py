@@ -1,4 +1,4 @@
-"""``doctor``: what is wrong, what it means, what mends it."""
+"""``doctor``: what is wrong, what it means, what fixes it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sa_outbox import schema
-from sa_outbox.database_url import (
+from sa_outbox.doctor import CODES, Finding, examine
+from sa_outbox.schema.connect import dsn_of, shown, tls_of
+from sa_outbox.schema.url import (
     database_url_option,
     names_options,
     parse_database_url,
     parse_given_url,
 )
-from sa_outbox.doctor import CODES, examine
-from sa_outbox.schema.connect import shown
 from sa_outbox.settings import Names
 
-from .answers import called, told_in_one_line
+from .answers import called, cli_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from sa_outbox.doctor import Finding
     from sa_outbox.outbox import Outbox
 
 
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     metavar="URL",
     envvar="SA_OUTBOX_LISTEN_URL",
     show_envvar=True,
-    help="The address on which consumers LISTEN, if it is another one.",
+    help="The URL on which consumers LISTEN, if it is a different one.",
 )
-@click.option("--no-listen", is_flag=True, help="Do not try whether LISTEN hears a NOTIFY.")
+@click.option("--no-listen", is_flag=True, help="Do not test whether LISTEN receives a NOTIFY.")
 @click.option("--ignore", "ignored", multiple=True, metavar="CODE", help="Leave a finding out.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def doctor(
@@ -53,11 +52,11 @@ def doctor(
     ignored: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Say everything that is wrong, what it means, and what mends it.
+    """Report every problem, what it means, and how to fix it.
 
     Changes nothing. Run it as the role that consumes. With MODULE:ATTRIBUTE, where your Outbox is,
-    it also knows which listeners are declared. Exit code 1 if there is something to mend, 0 if
-    nothing is wrong or all that was found is worth knowing only.
+    it also knows which listeners are declared. Exit code 1 if there is something to fix, 0 if
+    there are no findings or only informational ones.
 
     \b
     Examples:
@@ -67,7 +66,7 @@ def doctor(
     for code in ignored:
         if code not in CODES:
             raise click.UsageError(f"there is no finding {code!r}; there are: {', '.join(CODES)}")
-    with told_in_one_line():
+    with cli_errors():
         outbox = None if app is None else _load(app)
         names = Names(schema=schema_name, prefix=prefix) if outbox is None else _names(outbox)
         database = parse_database_url(url)
@@ -78,18 +77,34 @@ def doctor(
         )
     declared = None if outbox is None else [each.name for each in outbox.listeners]
     notifies = outbox is None or outbox.settings.notifies
-    with told_in_one_line(database):
+    with cli_errors(database):
         work = partial(examine, names=names, declared=declared)
-        found = schema.transact(database, work)
+        found = [*_way(database), *schema.transact(database, work)]
         if notifies and not no_listen:
             found += _try_to_listen(listening, database, names.notify_channel)
     found = [each for each in found if each.code not in ignored]
-    _tell(found, names, database, as_json=as_json)
+    _print(found, names, database, as_json=as_json)
     if any(each.severity != "info" for each in found):
         raise click.exceptions.Exit(1)
 
 
-def _tell(found: list[Finding], names: Names, database: URL, *, as_json: bool) -> None:
+def _way(database: URL) -> list[Finding]:
+    tls = tls_of(database)
+    if tls in ("local", "verified"):
+        return []
+    how = "is encrypted" if tls == "unverified" else "need not be encrypted"
+    return [
+        Finding(
+            code="tls-unverified",
+            what=f"The connection {how}, and nobody verifies who answers: whoever is between "
+            "here and the database can read passwords and payloads, and change them.",
+            fix="Write sslmode=verify-full&sslrootcert=/path/to/ca.pem into the database URL.",
+            evidence={"tls": tls},
+        )
+    ]
+
+
+def _print(found: list[Finding], names: Names, database: URL, *, as_json: bool) -> None:
     if as_json:
         findings = [each.as_json() for each in found]
         document = {"database": shown(database), "outbox": called(names), "findings": findings}
@@ -100,16 +115,16 @@ def _tell(found: list[Finding], names: Names, database: URL, *, as_json: bool) -
         seen = ", ".join(f"{name}={value}" for name, value in each.evidence.items())
         if seen:
             click.echo(f"    seen: {seen}")
-        for line in each.mend.splitlines():
-            click.echo(f"    mend: {line}")
+        for line in each.fix.splitlines():
+            click.echo(f"    fix: {line}")
         click.echo()
     count = sum(each.severity != "info" for each in found)
-    result = f"{count} to mend" if count else "nothing to mend"
+    result = f"{count} to fix" if count else "nothing to fix"
     click.echo(f"{called(names)} in {shown(database)}: {result}")
 
 
 def _load(app: str) -> Outbox:
-    from sa_outbox.loading import load_outbox  # noqa: PLC0415 - the program's modules, and the ORM
+    from sa_outbox.consume.loader import load_outbox  # noqa: PLC0415 - the program's modules, and the ORM
 
     return load_outbox(app)
 
@@ -119,13 +134,12 @@ def _names(outbox: Outbox) -> Names:
 
 
 def _try_to_listen(listening: URL, database: URL, channel: str) -> list[Finding]:
-    import asyncpg  # noqa: PLC0415 - with what follows, not needed to say --help
+    import asyncpg  # noqa: PLC0415 - this and the next are not needed for --help
     from anyio import run  # noqa: PLC0415
 
-    from sa_outbox.doctor.listening import find  # noqa: PLC0415
+    from sa_outbox.doctor.listen_check import find  # noqa: PLC0415
 
     def way(address: URL) -> Any:
-        dsn = address.set(drivername="postgresql").render_as_string(hide_password=False)
-        return partial(asyncpg.connect, dsn, statement_cache_size=0, timeout=10)
+        return partial(asyncpg.connect, dsn_of(address), statement_cache_size=0, timeout=10)
 
     return run(find, way(listening), way(database), channel)

@@ -1,21 +1,60 @@
-"""``endpoints``: where webhooks go. Add, list, rotate, disable, enable, remove, test."""
+"""``endpoints``: where webhooks go. Add, list, move, disable, enable, remove, test."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .answers import told_in_one_line
+from .answers import cli_errors
 from .display import moment, table
-from .operating import confirm, operator_of, operator_options, place_of, place_options, yes_option
-
-allow_option = click.option(
-    "--allow",
-    multiple=True,
-    metavar="NETWORK",
-    help="A network inside of which your program allows endpoints, as outbox.webhooks(allow=...).",
+from .endpoint_secrets import (
+    new_key,
+    reseal,
+    rotate,
+    show_secret,
+    stored_secret,
+    token_of,
+    warn_of,
 )
+from .operator import confirm, operator_of, operator_options, place_of, place_options, yes_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_outbox.relay.endpoints import EndpointOptions
+
+F = TypeVar("F", bound="Callable[..., None]")
+
+
+def permit_options(command: F) -> F:
+    """What your program permits in ``outbox.webhooks(...)``, which a command does not know."""
+    allow = click.option(
+        "--allow",
+        multiple=True,
+        metavar="NETWORK",
+        help="A network in which your program allows endpoints.",
+    )
+    port = click.option(
+        "--port",
+        "ports",
+        multiple=True,
+        type=click.IntRange(1, 65535),
+        help="A port that your program permits besides 80 and 443.",
+    )
+    return allow(port(command))
+
+
+def permitted(options: dict[str, Any], *names: str) -> EndpointOptions:
+    """Take them out of a command's options. *names*: variables that may be read."""
+    from sa_outbox.operations.sealing import READABLE  # noqa: PLC0415 - not for --help
+    from sa_outbox.relay.endpoints import endpoint_options  # noqa: PLC0415 - not for the help
+
+    return endpoint_options(
+        allow=options.pop("allow"),
+        ports=(80, 443, *options.pop("ports")),
+        secrets_from_env=(*READABLE, *names),
+    )
 
 
 @click.group()
@@ -29,14 +68,19 @@ def endpoints() -> None:
     """
 
 
+for each_command in (new_key, reseal, rotate):
+    endpoints.add_command(each_command)
+
+
 @endpoints.command("list")
 @place_options
 def list_(**options: Any) -> None:
     """Every endpoint: what it gets, whether it is disabled. Never its secrets."""
-    from sa_outbox import sealing  # noqa: PLC0415 - not for the help
-    from sa_outbox.operations.endpoints import list_endpoints  # noqa: PLC0415 - as above
+    from sa_outbox.errors import ConfigError  # noqa: PLC0415 - not for --help
+    from sa_outbox.operations import sealing  # noqa: PLC0415 - not for the help
+    from sa_outbox.operations.endpoints import list_endpoints  # noqa: PLC0415 - not for --help
 
-    found = place_of(options).ask(list_endpoints)
+    found, wrong = place_of(options).ask(list_endpoints)
     headers = ("ENDPOINT", "URL", "ON", "TENANT", "ORDER", "SECRETS", "DISABLED", "WHY")
     rows = [
         [
@@ -51,7 +95,10 @@ def list_(**options: Any) -> None:
         ]
         for each in found
     ]
-    click.echo(table(headers, rows) if rows else "there is no endpoint")
+    click.echo(table(headers, rows) if rows or wrong else "there is no endpoint")
+    if wrong:
+        with cli_errors():
+            raise ConfigError("; ".join(wrong))
 
 
 @endpoints.command()
@@ -62,9 +109,15 @@ def list_(**options: Any) -> None:
 @click.option("--order", type=click.Choice(["key", "total", "none"]), default="key")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)
 @click.option("--timeout", type=click.FloatRange(0.1, 300), default=15.0, show_default=True)
-@click.option("--secret-env", help="The variable of the consumer that has the signing secret.")
-@click.option("--bearer-env", help="The variable that has a token for the Authorization header.")
-@allow_option
+@click.option(
+    "--secret-env", help="The consumer's environment variable that holds the signing secret."
+)
+@click.option(
+    "--bearer-file",
+    type=click.File(),
+    help="A file with a token for the Authorization header; - for standard input.",
+)
+@permit_options
 @place_options
 @operator_options
 def add(
@@ -73,63 +126,62 @@ def add(
     endpoint_url: str,
     on: tuple[str, ...],
     secret_env: str | None,
-    bearer_env: str | None,
-    allow: tuple[str, ...],
+    bearer_file: IO[str] | None,
     **options: Any,
 ) -> None:
     """Send the events --on to URL, from now on.
 
     Without --secret-env a secret is made, stored sealed, and printed once: the receiver needs it.
+    A token of --bearer-file is stored sealed, too.
     """
-    from sa_outbox import sealing  # noqa: PLC0415 - as above
-    from sa_outbox.operations.endpoints import (  # noqa: PLC0415 - as above
-        Delivering,
-        Endpoint,
-        add_endpoint,
-    )
-    from sa_outbox.relay.endpoints import EndpointOptions, check_endpoint  # noqa: PLC0415
+    from dataclasses import replace  # noqa: PLC0415 - not for --help
+
+    from sa_outbox.operations import sealing  # noqa: PLC0415 - not for --help
+    from sa_outbox.operations.endpoint import Delivering, Endpoint  # noqa: PLC0415 - not for --help
+    from sa_outbox.operations.endpoints import add_endpoint  # noqa: PLC0415 - not for --help
+    from sa_outbox.relay.endpoints import check_endpoint  # noqa: PLC0415 - not for --help
+    from sa_outbox.webhooks import new_secret  # noqa: PLC0415 - not for --help
 
     how = {each: options.pop(each) for each in ("tenant", "order", "concurrency", "timeout")}
     place, operator = place_of(options), operator_of(options)
-    with told_in_one_line():
-        made, stored = _secret(secret_env)
-        endpoint = Endpoint(
-            name=name,
-            url=endpoint_url,
-            delivering=Delivering(on=on, **how),
-            secrets=(stored,),
-            bearer=None if bearer_env is None else sealing.named(bearer_env),
-        )
-        check_endpoint(endpoint, EndpointOptions(allow=allow))
+    with cli_errors():
+        delivering = Delivering(on=on, **how)
+        plain = Endpoint(name=name, url=endpoint_url, delivering=delivering, secrets=())
+        check_endpoint(plain, permitted(options))
+        made = new_secret() if secret_env is None else None
+        stored = stored_secret(secret_env, made, plain.binding("secret"))
+        bearer = None
+        if bearer_file is not None:
+            bearer = sealing.seal(token_of(bearer_file), plain.binding("bearer"))
+        endpoint = replace(plain, secrets=(stored,), bearer=bearer)
     place.ask(lambda c, tables: add_endpoint(c, tables, endpoint, operator))
     click.echo(f"endpoint {name}: added, as listener {endpoint.listener}")
-    _show(made)
+    warn_of(secret_env)
+    show_secret(made)
 
 
 @endpoints.command()
 @click.argument("name")
-@click.option("--secret-env", help="The variable of the consumer that has the new secret.")
-@click.option("--finish", is_flag=True, help="Sign with the newest secret alone.")
+@click.argument("endpoint_url", metavar="URL")
+@permit_options
 @place_options
 @operator_options
-def rotate(*, name: str, secret_env: str | None, finish: bool, **options: Any) -> None:
-    """Give NAME a new secret.
+def move(*, name: str, endpoint_url: str, **options: Any) -> None:
+    """Send NAME's events to URL from now on.
 
-    Messages are signed with the new one and the one before it, until the receiver knows the new
-    one: then `rotate NAME --finish`.
+    Its secrets stay. They are sealed for its URL, so they are resealed, which needs
+    SA_OUTBOX_SECRET_KEY.
     """
-    from sa_outbox.operations.endpoints import rotate_endpoint  # noqa: PLC0415 - as above
+    from sa_outbox.operations.endpoint import Delivering, Endpoint  # noqa: PLC0415 - not for --help
+    from sa_outbox.operations.endpoints import move_endpoint  # noqa: PLC0415 - not for --help
+    from sa_outbox.relay.endpoints import check_endpoint  # noqa: PLC0415 - not for --help
 
-    if finish and secret_env:
-        raise click.UsageError("--finish takes no new secret")
     place, operator = place_of(options), operator_of(options)
-    made, stored = None, None
-    if not finish:
-        with told_in_one_line():
-            made, stored = _secret(secret_env)
-    active = place.ask(lambda c, tables: rotate_endpoint(c, tables, name, stored, operator))
-    click.echo(f"endpoint {name}: messages are signed with {active} secret{'s' * (active > 1)}")
-    _show(made)
+    with cli_errors():
+        there = Endpoint(name=name, url=endpoint_url, delivering=Delivering(on=("*",)), secrets=())
+        check_endpoint(there, permitted(options))
+    place.ask(lambda c, tables: move_endpoint(c, tables, name, endpoint_url, operator))
+    click.echo(f"endpoint {name}: moved to {endpoint_url}")
 
 
 @endpoints.command()
@@ -137,12 +189,12 @@ def rotate(*, name: str, secret_env: str | None, finish: bool, **options: Any) -
 @place_options
 @operator_options
 def disable(*, name: str, **options: Any) -> None:
-    """Send NAME nothing until it is enabled. Its cursor stays where it is, and holds retention."""
-    from sa_outbox.operations.endpoints import disable_endpoint  # noqa: PLC0415 - as above
+    """Send NAME nothing until it is enabled. Its cursor stays in place and blocks retention."""
+    from sa_outbox.operations.endpoints import disable_endpoint  # noqa: PLC0415 - not for --help
 
     place, operator = place_of(options), operator_of(options)
     changed = place.ask(lambda c, tables: disable_endpoint(c, tables, name, operator))
-    click.echo(f"endpoint {name}: {'disabled' if changed else 'was disabled already'}")
+    click.echo(f"endpoint {name}: {'disabled' if changed else 'was already disabled'}")
 
 
 @endpoints.command()
@@ -150,9 +202,9 @@ def disable(*, name: str, **options: Any) -> None:
 @place_options
 @operator_options
 def enable(*, name: str, **options: Any) -> None:
-    """Let NAME go on where it stood. To leave out what was missed:
+    """Let NAME continue where it left off. To skip what was missed:
     `sa-outbox listeners skip webhook:NAME --to-now` before."""
-    from sa_outbox.operations.endpoints import enable_endpoint  # noqa: PLC0415 - as above
+    from sa_outbox.operations.endpoints import enable_endpoint  # noqa: PLC0415 - not for --help
 
     place, operator = place_of(options), operator_of(options)
     changed = place.ask(lambda c, tables: enable_endpoint(c, tables, name, operator))
@@ -165,57 +217,35 @@ def enable(*, name: str, **options: Any) -> None:
 @operator_options
 @yes_option
 def remove(*, name: str, yes: bool, **options: Any) -> None:
-    """Forget NAME. `sa-outbox listeners retire webhook:NAME` removes its cursor then."""
-    from sa_outbox.operations.endpoints import remove_endpoint  # noqa: PLC0415 - as above
+    """Remove NAME. Then `sa-outbox listeners retire webhook:NAME` removes its cursor."""
+    from sa_outbox.operations.endpoints import remove_endpoint  # noqa: PLC0415 - not for --help
 
     place, operator = place_of(options), operator_of(options)
-    confirm(place, f"endpoint {name!r} gets nothing any more; its secrets are gone.", name, yes=yes)
+    confirm(place, f"endpoint {name!r} gets no more events; its secrets are gone.", name, yes=yes)
     place.ask(lambda c, tables: remove_endpoint(c, tables, name, operator))
     click.echo(f"endpoint {name}: removed")
 
 
 @endpoints.command()
 @click.argument("name")
-@allow_option
+@click.option(
+    "--read-env",
+    multiple=True,
+    metavar="VARIABLE",
+    help="A variable that a secret may be read from, besides SA_OUTBOX_WEBHOOK_*.",
+)
+@permit_options
 @place_options
-def test(*, name: str, allow: tuple[str, ...], **options: Any) -> None:
-    """Send NAME one signed message of type outbox.test now, and say what it answered."""
-    import anyio  # noqa: PLC0415 - as above
+def test(*, name: str, read_env: tuple[str, ...], **options: Any) -> None:
+    """Send NAME one signed message of type outbox.test now, and print its answer."""
+    import anyio  # noqa: PLC0415 - not for --help
 
-    from sa_outbox.operations.endpoints import list_endpoints  # noqa: PLC0415 - as above
-    from sa_outbox.relay.endpoints import EndpointOptions, send_test  # noqa: PLC0415 - as above
+    from sa_outbox.operations.endpoints import find_endpoint  # noqa: PLC0415 - not for --help
+    from sa_outbox.relay.endpoints import send_test  # noqa: PLC0415 - not for --help
 
-    found = {each.name: each for each in place_of(options).ask(list_endpoints)}
-    if name not in found:
-        raise click.ClickException(f"there is no endpoint {name!r}")
-    with told_in_one_line():
-        answer = anyio.run(send_test, found[name], EndpointOptions(allow=allow))
+    found = place_of(options).ask(lambda c, tables: find_endpoint(c, tables, name))
+    with cli_errors():
+        answer = anyio.run(send_test, found, permitted(options, *read_env))
     if answer is not None:
         raise click.ClickException(f"endpoint {name}: {type(answer).__name__}: {answer}")
     click.echo(f"endpoint {name}: took it")
-
-
-@endpoints.command("new-key")
-def new_key() -> None:
-    """Print a key for SA_OUTBOX_SECRET_KEY. Keep it where your other secrets are."""
-    from sa_outbox import sealing  # noqa: PLC0415 - as above
-
-    with told_in_one_line():
-        click.echo(sealing.new_key())
-
-
-def _secret(variable: str | None) -> tuple[str | None, str]:
-    """A secret that was made, and how it is stored."""
-    from sa_outbox import sealing  # noqa: PLC0415 - as above
-    from sa_outbox.webhooks import new_secret  # noqa: PLC0415 - as above
-
-    if variable is not None:
-        return None, sealing.named(variable)
-    made = new_secret()
-    return made, sealing.seal(made)
-
-
-def _show(secret: str | None) -> None:
-    if secret is not None:
-        click.echo("its secret, shown this once; the receiver verifies with it:")
-        click.echo(secret)

@@ -1,4 +1,4 @@
-"""``events``: list and show."""
+"""``events``: list, show and erase."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .answers import told_in_one_line
+from .answers import cli_errors
 from .display import as_json, document, escaped, facts, moment, table
-from .operating import moment_option, parse_event, place_of, place_options
+from .operator import (
+    confirm,
+    moment_option,
+    operator_of,
+    operator_options,
+    parse_event,
+    place_of,
+    place_options,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from sa_outbox.operations.erasure import Erased
     from sa_outbox.operations.events import EventDetail
 
 
 @click.group()
 def events() -> None:
-    """Find events in the log, and the path of one through every listener."""
+    """Find events in the log, trace one through every listener, or erase it."""
 
 
 @events.command("list")
@@ -29,7 +39,7 @@ def events() -> None:
 @moment_option("--until", "Written before")
 @click.option("--from-id", type=int, help="This id or a higher one.")
 @click.option("--to-id", type=int, help="This id or a lower one.")
-@click.option("--before", type=int, help="Go on below this id: the end of the last page.")
+@click.option("--before", type=int, help="Continue below this id: the end of the last page.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
@@ -47,7 +57,7 @@ def list_(
     as_json_: bool,
     **options: Any,
 ) -> None:
-    """List events, the newest first, without their payload."""
+    """List events, newest first, without their payload."""
     from sa_outbox.operations.events import EventFilter, list_events  # noqa: PLC0415 - not for its help
 
     wanted = EventFilter(
@@ -83,7 +93,7 @@ def list_(
 @click.option(
     "--app",
     metavar="MODULE:OUTBOX",
-    help="The program's outbox, as for consume: it says which listeners want the event.",
+    help="The program's outbox, as for consume: it tells which listeners want the event.",
 )
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
@@ -95,15 +105,15 @@ def show(
     as_json_: bool,
     **options: Any,
 ) -> None:
-    """Show EVENT (its id, or its event_id) with payload, and what became of it."""
-    from sa_outbox.operations.events import show_event  # noqa: PLC0415 - as above
+    """Show EVENT (its id, or its event_id) with its payload and its outcome for each listener."""
+    from sa_outbox.operations.events import show_event  # noqa: PLC0415 - not for --help
 
     place = place_of(options)
     listeners = None
     if app is not None:
-        from sa_outbox.loading import load_outbox  # noqa: PLC0415 - the user's program
+        from sa_outbox.consume.loader import load_outbox  # noqa: PLC0415 - the user's program
 
-        with told_in_one_line():
+        with cli_errors():
             listeners = load_outbox(app).listeners
     found = place.ask(lambda c, tables: show_event(c, tables, **event, listeners=listeners))
     if as_json_:
@@ -112,22 +122,75 @@ def show(
     click.echo(_rendered(found, masks))
 
 
+@events.command()
+@click.argument("chosen", metavar="EVENT...", nargs=-1, required=True, type=parse_event)
+@click.option("--keys", is_flag=True, help="Also its idempotency keys: then it can be added again.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be erased.")
+@place_options
+@operator_options
+@yes_option
+def erase(
+    *, chosen: tuple[dict[str, Any], ...], keys: bool, dry_run: bool, yes: bool, **options: Any
+) -> None:
+    """Erase each EVENT (its id, or its event_id), for personal data that has to go: from the log,
+    with its deliveries, dead letters and results.
+
+    Listeners that have not handled it never get it. The audit keeps that it was erased, by whom
+    and why, and nothing of its content.
+    """
+    from sa_outbox.operations.erasure import erase_event  # noqa: PLC0415 - not for --help
+
+    place, operator = place_of(options), operator_of(options)
+
+    def ask(event: dict[str, Any], *, dry: bool) -> Erased:
+        return place.ask(
+            lambda c, tables: erase_event(c, tables, operator, **event, keys=keys, dry_run=dry)
+        )
+
+    foreseen = [ask(each, dry=True) for each in chosen]
+    if dry_run:
+        for each in foreseen:
+            click.echo(f"would erase {_copies(each, keys=keys)}")
+        return
+    what = "\n".join(f"erases {_copies(each, keys=keys)}" for each in foreseen)
+    confirm(place, f"{what}\nThis can't be undone.", "erase", yes=yes)
+    for event in chosen:
+        click.echo(f"erased {_copies(ask(event, dry=False), keys=keys)}")
+
+
+def _copies(erased: Erased, *, keys: bool) -> str:
+    counts = {
+        "deliveries": erased.deliveries,
+        "dead letters": erased.dead_letters,
+        "results": erased.results,
+        "idempotency keys": erased.keys if keys else 0,
+    }
+    copies = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    message = f"event {erased.position} ({escaped(erased.event_type)}, {erased.event_id})"
+    message += f" with {copies}" if copies else ""
+    if erased.unhandled:
+        message += f"; not handled yet, and never will be, by {', '.join(erased.unhandled)}"
+    if erased.keys and not keys:
+        message += f"; {erased.keys} idempotency keys stay until they expire (--keys)"
+    return message
+
+
 def _named(found: EventDetail) -> dict[str, Any]:
     return {name: getattr(found, name) for name in found.__slots__}
 
 
 def _rendered(found: EventDetail, masks: tuple[str, ...]) -> str:
     summary = found.summary
-    told: dict[str, object] = {
+    shown: dict[str, object] = {
         "event_id": found.event_id,
         "id": "gone from the log" if found.position is None else found.position,
         "type": found.event_type,
         "written": moment(found.created_at),
     }
     if summary is not None:
-        told |= {"key": summary.key, "tenant": summary.tenant, "run at": moment(summary.run_at)}
+        shown |= {"key": summary.key, "tenant": summary.tenant, "run at": moment(summary.run_at)}
     if found.dead_letters:
-        told["dead letters"] = ", ".join(map(str, found.dead_letters))
+        shown["dead letters"] = ", ".join(map(str, found.dead_letters))
     rows = [
         [
             name,
@@ -142,9 +205,9 @@ def _rendered(found: EventDetail, masks: tuple[str, ...]) -> str:
     headers = ("LISTENER", "STATE", "ATTEMPTS", "DUE", "CODE", "ERROR OR RESULT")
     return "\n".join(
         [
-            facts(told),
+            facts(shown),
             "",
-            table(headers, rows) if rows else "no listener has to do with it",
+            table(headers, rows) if rows else "no listener wants it",
             "",
             f"headers: {escaped(document(found.headers, masks), lines=True)}",
             f"payload: {escaped(document(found.payload, masks), lines=True)}",

@@ -1,4 +1,4 @@
-"""Commands that are imported when somebody asks for them: what one needs, the others don't load."""
+"""Commands that are imported on use: no command loads what only others need."""
 
 from __future__ import annotations
 

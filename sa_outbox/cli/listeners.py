@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .display import moment, span, table
-from .operating import (
+from .operator import (
     confirm,
     moment_option,
     operator_of,
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def listeners() -> None:
-    """See and move listeners.
+    """Inspect and move listeners.
 
-    Correct while consumers run: whoever works for a listener that is moved loses its lease, what it
-    has in hand is not recorded, and it begins again at the new place.
+    Safe while consumers run: the consumer of a listener that is moved loses its lease, its events
+    in flight are not recorded, and it restarts at the new position.
     """
 
 
@@ -68,12 +68,12 @@ def list_(**options: Any) -> None:
 @place_options
 @operator_options
 def pause(*, name: str, **options: Any) -> None:
-    """Have nobody work for NAME until it is resumed. What is in hand is finished."""
-    from sa_outbox.operations.listeners import pause_listener  # noqa: PLC0415 - as above
+    """Stop all work on NAME until it is resumed. Events in flight are finished."""
+    from sa_outbox.operations.listeners import pause_listener  # noqa: PLC0415 - not for --help
 
     place, operator = place_of(options), operator_of(options)
     changed = place.ask(lambda c, tables: pause_listener(c, tables, name, operator))
-    click.echo(f"listener {name}: {'paused' if changed else 'was paused already'}")
+    click.echo(f"listener {name}: {'paused' if changed else 'was already paused'}")
 
 
 @listeners.command()
@@ -81,8 +81,8 @@ def pause(*, name: str, **options: Any) -> None:
 @place_options
 @operator_options
 def resume(*, name: str, **options: Any) -> None:
-    """Let NAME go on."""
-    from sa_outbox.operations.listeners import resume_listener  # noqa: PLC0415 - as above
+    """Let NAME continue."""
+    from sa_outbox.operations.listeners import resume_listener  # noqa: PLC0415 - not for --help
 
     place, operator = place_of(options), operator_of(options)
     changed = place.ask(lambda c, tables: resume_listener(c, tables, name, operator))
@@ -106,28 +106,28 @@ def rewind(
     yes: bool,
     **options: Any,
 ) -> None:
-    """Have NAME handle events again, in order, from a place on.
+    """Make NAME handle events again, in order, from a position on.
 
-    Deliveries that wait and dead letters from there on come with the log.
+    Waiting deliveries and dead letters from there on come from the log again.
     """
-    from sa_outbox.operations.listeners import rewind_listener  # noqa: PLC0415 - as above
+    from sa_outbox.operations.listeners import rewind_listener  # noqa: PLC0415 - not for --help
 
     to: Any = _one_of("beginning" if to_beginning else None, to_id, to_time)
     place, operator = place_of(options), operator_of(options)
     what = f"listener {name!r} handles every event again from {_shown(to)} on."
     confirm(place, what, name, yes=yes)
     moved = place.ask(lambda c, tables: rewind_listener(c, tables, name, operator, to=to))
-    _tell(moved)
+    _print(moved)
     if moved.deliveries or moved.dead_letters:
         click.echo(
-            f"with the log come again: {moved.deliveries} deliveries that waited, "
+            f"these come from the log again: {moved.deliveries} waiting deliveries, "
             f"{moved.dead_letters} dead letters"
         )
 
 
 @listeners.command()
 @click.argument("name")
-@click.option("--to-id", type=click.IntRange(min=1), help="The last event that is passed by.")
+@click.option("--to-id", type=click.IntRange(min=1), help="The last event to skip.")
 @moment_option("--to-time", "Events written before")
 @click.option("--to-now", is_flag=True, help="All that there is.")
 @click.option("--event", type=click.IntRange(min=1), help="One event, by its id in the log.")
@@ -146,12 +146,12 @@ def skip(
     yes: bool,
     **options: Any,
 ) -> None:
-    """Have NAME pass by events that it has not taken: they are never handled.
+    """Make NAME skip events that it has not claimed: they are never handled.
 
-    Deliveries that wait, and dead letters, stay. An event whose transaction is open is handled when
+    Waiting deliveries and dead letters stay. An event whose transaction is open is handled when
     it commits.
     """
-    from sa_outbox.operations.listeners import skip_event, skip_listener  # noqa: PLC0415 - as above
+    from sa_outbox.operations.listeners import skip_event, skip_listener  # noqa: PLC0415 - not for --help
 
     to: Any = _one_of("now" if to_now else None, to_id, to_time, event, "stuck" if stuck else None)
     place, operator = place_of(options), operator_of(options)
@@ -163,23 +163,23 @@ def skip(
         )
         click.echo(f"listener {name}: event {position} is skipped")
         return
-    what = f"listener {name!r} never handles what it has not taken up to {_shown(to)}."
+    what = f"listener {name!r} never handles what it has not claimed up to {_shown(to)}."
     confirm(place, what, name, yes=yes)
     moved = place.ask(lambda c, tables: skip_listener(c, tables, name, operator, to=to))
-    _tell(moved)
+    _print(moved)
     if moved.held_back:
         click.echo(f"{moved.held_back} ids of open transactions are handled if they commit")
 
 
 @listeners.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also while a consumer works for it.")
+@click.option("--force", is_flag=True, help="Even while a consumer works on it.")
 @place_options
 @operator_options
 @yes_option
 def retire(*, name: str, force: bool, yes: bool, **options: Any) -> None:
-    """Forget NAME, a listener that is gone for ever. Its dead letters stay."""
-    from sa_outbox.operations.listeners import retire_listener  # noqa: PLC0415 - as above
+    """Remove NAME, a listener that is gone forever. Its dead letters stay."""
+    from sa_outbox.operations.listeners import retire_listener  # noqa: PLC0415 - not for --help
 
     place, operator = place_of(options), operator_of(options)
     confirm(place, f"listener {name!r} loses its cursors and what waits for it.", name, yes=yes)
@@ -193,7 +193,7 @@ def retire(*, name: str, force: bool, yes: bool, **options: Any) -> None:
 def _one_of(*given: object) -> object:
     found = [each for each in given if each is not None]
     if len(found) != 1:
-        raise click.UsageError("say where to, in one way: see --help")
+        raise click.UsageError("name exactly one target: see --help")
     return found[0]
 
 
@@ -203,7 +203,7 @@ def _shown(to: object) -> str:
     return f"id {to}" if isinstance(to, int) else str(to)
 
 
-def _tell(moved: Moved) -> None:
+def _print(moved: Moved) -> None:
     for each in moved.cursors:
         part = f" ({each.partition})" if len(moved.cursors) > 1 else ""
         click.echo(f"listener {moved.name}{part}: cursor {each.before} -> {each.position}")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from sa_outbox import migrations, schema
-from sa_outbox.database_url import database_url_option, names_options, parse_database_url
 from sa_outbox.schema.connect import shown
+from sa_outbox.schema.url import database_url_option, names_options, parse_database_url
 from sa_outbox.settings import Names
-from sa_outbox.sql import catalog
+from sa_outbox.sql.server import catalog
 
-from .answers import called, told_in_one_line
+from .answers import called, cli_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection
@@ -52,7 +52,7 @@ def migrate(
     since: int,
     confirm: str | None,
 ) -> None:
-    """Make the tables, or bring them to another version.
+    """Create the tables, or bring them to another version.
 
     All in one transaction; safe to run again, and from several deploys at once.
 
@@ -62,13 +62,13 @@ def migrate(
         sa-outbox migrate --sql > outbox.sql
         sa-outbox migrate --to 0            (drops everything; asks first)
     """
-    with told_in_one_line():
+    with cli_errors():
         names = Names(schema=schema_name, prefix=prefix)
         if sql:
             _print_statements(names, since, to)
             return
         database = parse_database_url(url)
-    with told_in_one_line(database):
+    with cli_errors(database):
         found = schema.transact(database, lambda c: schema.version(c, names))
         if to < found:
             _confirm(database, names, found, to, confirm)
@@ -81,18 +81,22 @@ def migrate(
 @database_url_option
 @names_options
 def verify(*, url: str | None, schema_name: str | None, prefix: str) -> None:
-    """Say everything that is wrong with the tables, and what mends it.
+    """Report every problem with the tables, and how to fix it.
 
     Changes nothing. Run it as the role that will write the events. Exit code 1 if there is
-    anything to mend.
+    anything to fix.
     """
-    with told_in_one_line():
+    with cli_errors():
         names = Names(schema=schema_name, prefix=prefix)
         database = parse_database_url(url)
-    with told_in_one_line(database):
+    with cli_errors(database):
         found = schema.transact(database, lambda c: schema.problems(c, names))
+        warned = schema.transact(database, lambda c: schema.warnings(c, names))
+    for warning in warned:
+        fix = warning.fix.replace("\n", "\n    ")
+        click.echo(f"Warning: {warning.what}.\n    {fix}", err=True)
     for problem in found:
-        click.echo(f"{problem.what}.\n    {problem.mend}", err=True)
+        click.echo(f"{problem.what}.\n    {problem.fix}", err=True)
     if found:
         raise click.exceptions.Exit(1)
     click.echo(f"{called(names)} in {shown(database)}: nothing is wrong")
@@ -122,12 +126,12 @@ def revision(
 ) -> None:
     """Write a revision into your own Alembic history.
 
-    It stands on your one head and becomes the new one. After an update of this package, run it
-    again: it writes the missing step, or says that there is none.
+    It follows your single head and becomes the new one. After an update of this package, run it
+    again: it writes the missing step, or reports that there is none.
     """
     from sa_outbox.schema.revision import write_revision  # noqa: PLC0415 - alembic takes its time to load
 
-    with told_in_one_line():
+    with cli_errors():
         names = Names(schema=schema_name, prefix=prefix)
         written = write_revision(config, names, message=message, version_path=version_path)
     if written.path is None:
@@ -154,7 +158,7 @@ def _print_statements(names: Names, since: int, to: int) -> None:
 
 
 def _confirm(database: URL, names: Names, found: int, to: int, typed: str | None) -> None:
-    """Have the person type the name of the database that is about to lose something."""
+    """Make the operator type the name of the database that is about to lose something."""
 
     def identity(connection: Connection) -> tuple[str, str]:
         session = connection.execute(catalog.this_session()).one()
@@ -168,6 +172,6 @@ def _confirm(database: URL, names: Names, found: int, to: int, typed: str | None
         err=True,
     )
     if typed is None:
-        typed = click.prompt("Type the name of the database to go on", err=True)
+        typed = click.prompt("Type the name of the database to continue", err=True)
     if typed != name:
         raise click.ClickException(f"{typed!r} is not the name of the database: nothing was done")

@@ -1,4 +1,4 @@
-"""``status`` and ``top``: how everything stands."""
+"""``status`` and ``top``: the state of everything."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .answers import told_in_one_line
+from .answers import cli_errors
 from .display import as_json, moment, span, table
-from .operating import place_of, place_options
+from .operator import place_of, place_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sa_outbox.operations.overview import ListenerOverview, Overview
 
-    from .operating import Place
+    from .operator import Place
+
+    Answers = dict[str, Sequence[Mapping[str, Any]]]
 
 _FOOT = ("", "q quits")
-"""Of ``top``: where trouble is told, and how it ends."""
+"""The last lines of ``top``: a place for errors, and how to quit."""
 _SOME = 3
-"""Errors and open writers that are shown where there is not room for everything."""
+"""How many errors and open writers are shown when there is not enough room."""
 
 _HEADERS = (
     "LISTENER", "STATE", "LAG", "AGE", "PARKED", "BEHIND", "SCHEDULED", "DEAD", "OWNER",
@@ -31,30 +33,30 @@ _HEADERS = (
 @click.command()
 @place_options
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
-@click.option("--check", is_flag=True, help="Exit with 1 if something needs a person.")
+@click.option("--check", is_flag=True, help="Exit with 1 if something needs attention.")
 @click.option(
     "--max-lag",
     type=click.FloatRange(min=0),
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --check: age of the oldest event not handled that is still fine.",
+    help="With --check: acceptable age of the oldest unhandled event.",
 )
 @click.option(
     "--max-dead",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="With --check: open dead letters that are still fine.",
+    help="With --check: acceptable number of open dead letters.",
 )
 def status(*, as_json_: bool, check: bool, max_lag: float, max_dead: int, **options: Any) -> None:
-    """Show every listener: how far it has come, what waits, who works for it.
+    """Show every listener: its position, its backlog, and who works on it.
 
-    LAG counts events above the cursor, of any type: those that do not concern the listener are
-    among them until its cursor has passed them. AGE is that of the oldest of them.
+    LAG counts events above the cursor that are of the types the listener listens to. AGE is that
+    of the oldest of them.
 
     \b
-    Exit codes: 0, and with --check 1 when a listener is late, stands still, or has dead letters.
+    Exit codes: 0, and with --check 1 when a listener is late, stuck, or has dead letters.
     """
     place = place_of(options)
     found = _overview(place)
@@ -77,17 +79,17 @@ def status(*, as_json_: bool, check: bool, max_lag: float, max_dead: int, **opti
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often it is looked.",
+    help="How often to refresh.",
 )
 def top(*, interval: float, **options: Any) -> None:
-    """Show the same, again and again. q or Ctrl-C quits. Without a terminal, once."""
+    """Show the output of status continuously. q or Ctrl-C quits. Without a terminal, once."""
     place = place_of(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         click.echo(rendered(_overview(place), place))
         return
     from .terminal import Keys, Screen  # noqa: PLC0415 - only where there is one
 
-    found = _overview(place)  # what is wrong from the beginning is told as by any command
+    found = _overview(place)  # errors at the start are reported as by any command
     trouble = ""
     with Keys() as keys, Screen() as screen:
         while True:
@@ -104,31 +106,55 @@ def top(*, interval: float, **options: Any) -> None:
 def _overview(place: Place) -> Overview:
     from sa_outbox.operations.overview import overview, overview_of  # noqa: PLC0415 - not for help
 
-    from .shortcut import answers  # noqa: PLC0415
-
     found = None
-    if place.plain is not None:
-        with told_in_one_line(place.database):
-            found = answers(place.plain, place.names)
+    if place.database.drivername == "postgresql":
+        with cli_errors(place.database):
+            found = _ask(place)
     return place.ask(overview) if found is None else overview_of(found)
 
 
+def _ask(place: Place) -> Answers | None:
+    """Query with asyncpg directly: loading SQLAlchemy's engine would take longer than the answers.
+    None: the database refuses, and the slower way can tell why."""
+    import asyncio  # noqa: PLC0415 - not for help
+
+    import asyncpg  # noqa: PLC0415 - not for help
+
+    from sa_outbox.schema.connect import dsn_of  # noqa: PLC0415 - not for help
+    from sa_outbox.sql.people.overview import questions  # noqa: PLC0415 - not for help
+
+    async def ask() -> Answers | None:
+        # In one transaction and without named statements: works behind a pooler too.
+        connection = await asyncpg.connect(dsn_of(place.database), statement_cache_size=0)
+        try:
+            async with connection.transaction(isolation="read_committed", readonly=True):
+                asked = questions(place.names)
+                return {name: await connection.fetch(each) for name, each in asked.items()}
+        except asyncpg.PostgresError:
+            return None
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
 def complaints(found: Overview, *, max_lag: float, max_dead: int) -> Iterator[str]:
-    """What a person should look at, a line each."""
+    """What needs attention, one line each."""
     for each in found.listeners:
         if each.lag_seconds is not None and each.lag_seconds > max_lag:
             paused = ", and is paused" if each.paused_at else ""
             yield f"listener {each.name} is {span(each.lag_seconds)} late{paused}"
         for cursor in each.cursors:
             if cursor.lease_expired:
-                yield f"listener {each.name}: the process that worked for it is gone"
+                yield f"listener {each.name}: the process that worked on it is gone"
                 break
     if found.dead_letters > max_dead:
         yield f"{found.dead_letters} open dead letters: sa-outbox dead-letters list"
 
 
 def rendered(found: Overview, place: Place, *, rows: int | None = None) -> str:
-    """For a person. In so many *rows*: those listeners that wait longest, and how many others."""
+    """For people. With *rows*: the listeners that have waited longest, and how many others there
+    are."""
     log = found.log
     span_of_ids = "empty" if log.last_id is None else f"ids {log.first_id} to {log.last_id}"
     errors = [
@@ -151,7 +177,7 @@ def rendered(found: Overview, place: Place, *, rows: int | None = None) -> str:
     ]
     listeners, most = list(found.listeners), None
     if rows is not None:
-        # Blank line, headers, and the line that tells of the others.
+        # Blank line, headers, and the line that counts the others.
         most = max(_SOME, rows - len(lines) - len(below) - 3)
         if len(listeners) > most:
             listeners.sort(key=lambda each: (-(each.lag_seconds or 0), -each.dead_letters))
@@ -165,7 +191,7 @@ def rendered(found: Overview, place: Place, *, rows: int | None = None) -> str:
 def _tabled(
     headers: Sequence[str], rows: Sequence[Sequence[object]], most: int | None
 ) -> list[str]:
-    """A blank line, and a table of the first *most* rows; of none, nothing."""
+    """A blank line, and a table of the first *most* rows; nothing if there are none."""
     if not rows:
         return []
     left = 0 if most is None else len(rows) - most

@@ -1,4 +1,4 @@
-"""A terminal that shows one thing again and again: its screen, and keys without Enter."""
+"""A terminal that redraws one view: its screen, and keys without Enter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import tty
 from typing import Any
 
 ALTERNATE, ORDINARY = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""A screen of our own without a cursor; the one that was there before, as it was."""
+"""Switch to the alternate screen without a cursor; switch back to the previous screen."""
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Screen:
-    """Meanwhile what is shown replaces what was. What stood on the terminal comes back after."""
+    """While it is entered, each view replaces the previous one. Afterwards the old screen is
+    back."""
 
     def __enter__(self) -> Screen:
         sys.stdout.write(ALTERNATE)
@@ -30,7 +31,7 @@ class Screen:
         return shutil.get_terminal_size().lines
 
     def show(self, text: str) -> None:
-        """Written over the old, which is not cleared before: nothing flickers."""
+        """Overwrites the old view without clearing it first, so nothing flickers."""
         columns, rows = shutil.get_terminal_size()
         lines = [_cut(each, columns) for each in text.splitlines()[:rows]]
         sys.stdout.write(HOME + f"{END_OF_LINE}\n".join(lines) + END_OF_LINE + END_OF_SCREEN)
@@ -38,13 +39,13 @@ class Screen:
 
 
 def _cut(line: str, columns: int) -> str:
-    """Of a line that is too long; one in bold type is a table's, which fits."""
+    """Truncate a line that is too long; a bold line is a table's, which fits."""
     fits = len(line) <= columns or "\x1b" in line
     return line if fits else f"{line[: columns - 1]}…"
 
 
 class Keys:
-    """Meanwhile a key that is pressed is read at once, and not shown."""
+    """While it is entered, a key press is read at once and not echoed."""
 
     def __enter__(self) -> Keys:
         self._before: list[Any] = termios.tcgetattr(sys.stdin)
@@ -55,7 +56,7 @@ class Keys:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def pressed(self, seconds: float) -> str:
-        """The key that is pressed within so many *seconds*; empty: none was."""
+        """The key pressed within *seconds*; empty: none."""
         try:
             ready, _, _ = select.select([sys.stdin], [], [], seconds)
         except KeyboardInterrupt:

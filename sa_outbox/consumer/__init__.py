@@ -6,22 +6,32 @@ once. Events of one key are handled in the order of the log (``order="key"``), o
 (``order="total"``). An event that can't be handled is a dead letter that keeps its errors.
 Listeners do not wait for each other, nor for transactions of others.
 
-What carries it:
+The path of an event, and the packages it passes:
 
-=====================  ============================================================================
-the horizon            which ids can still appear: ``horizon.py`` (pure), ``looking.py``
-the cursor             how far a listener has come: ``progress.py`` (pure), ``gaps.py``
-the lease              who may move it: ``lease.py``, ``leasing.py``
-partitions             several cursors for one listener: ``partition.py``, ``sharing.py``,
-                       ``merging.py`` (pure), ``repartition.py``
-=====================  ============================================================================
+==================  ==============================================================================
+``runner.py``       the consumer: one task group from the start to the last lease released
+``supervisor.py``   starts and stops the services; passes each wakeup on to every loop
+``services/``       woken by a NOTIFY or a poll; they read the horizon and renew leases
+``fast_path.py``    offers new events to idle listeners before the horizon is read
+``loop/``           a listener under its lease: read past the cursor, hand out, settle, advance
+``queue/``          queues: claim a range of events, then run a loop over it
+``handler/``        calls the handler
+``settle/``         writes the outcome and the cursor in one transaction
+``fault/``          decides whether an error is an event's fault
+``lease/``          who may move a cursor
+``position/``       a cursor's progress, and which ids can still appear
+``shared/``         what all loops share
+``connection/``     how they talk to the database
+``upkeep/``         removes what is old
+``drain.py``        waits until everything that is committed now is handled
+``backlog.py``      measures the backlog, for observers that want it
+``memory.py``       restarts loops from their rows after a failover lost commits
+``repartition.py``  changes how many partitions a listener has, while its consumers run
+==================  ==============================================================================
 
-The path of an event: ``wakeup.py`` or a poll wakes ``services.py``, which has ``looking.py`` look
-at the horizon; ``intake.py`` and ``reading.py`` read past the cursor into ``lanes.py``; a
-``hand.py`` takes it to ``dispatch.py``, which calls the handler, in a transaction with a session
-(``unit.py``) or without; ``outcomes.py`` says what became of it, ``settle.py`` writes that.
-``cursor.py`` is the loop around it, one per listener; ``runner.py`` the process. ``ticking.py``
-adds recurring events; ``retention.py`` has ``upkeep.py`` remove what is old, once a minute.
+Packages import downwards only: ``position``, ``connection`` and ``handler`` import none of the
+others; ``lease`` and ``fault`` build on these; then come ``shared``, ``settle``, ``loop`` and
+``queue``; next to them, ``services`` and ``upkeep`` build on ``shared``.
 
 What each crash leads to:
 
@@ -29,10 +39,25 @@ What each crash leads to:
 before the handler ran              another consumer reads the event again
 while it ran, with a session        rolled back with its transaction; the event is attempted again
 while it ran, without a session     the event is attempted again: at least once
-after it ran, before it is settled  the same
-in the COMMIT that settles          either all of it happened or nothing; the row tells
-of the event itself                 next time it goes alone and is counted before; after
-                                    ``max_crashes`` it is a dead letter
+after it ran, before it is settled  the event is attempted again: at least once
+in the COMMIT that settles          either all of it happened or nothing; the row shows which
+caused by the event itself          it is noted, then attempted alone and marked beforehand; after
+                                    ``max_crashes`` it is a dead letter: ``fault/quarantine.py``
+only the network failed             the holder, still alive, retracts its crash: ``lease/alibi.py``
+==================================  ===============================================================
+
+Whose fault an error is, and what decides it:
+
+==================================  ===============================================================
+the database is unreachable         nobody's; wait: ``connection/errors.py``
+it came back without some commits   nobody's; start from the rows: ``lease/continuity.py``,
+                                    ``memory.py``
+it refuses to read or write a row   that event's: ``fault/refusals.py``, found by
+                                    ``loop/isolation.py`` (halves) and ``shared/reads.py`` (bytes)
+a session was lost with an event    that event's, if it happens again: ``fault/suspects.py``,
+                                    ``fault/attribution.py``
+a relay's receiver is unreachable   nobody's; wait, but not in a drain: ``shared/relay_outages.py``
+the handler raised                  an attempt: ``settle/outcome.py``
 ==================================  ===============================================================
 """
 

@@ -1,10 +1,11 @@
-"""Changing into how many partitions a listener is divided, while its consumers run.
+"""Change the number of a listener's partitions while its consumers run.
 
-Nothing is lost and nothing comes twice, whoever dies when: all is decided by one transaction that
-holds the rows of all partitions, finds none of them under a lease, and replaces them by others
-(``merging.py`` says what these begin with) with a higher token. What comes before it only helps it
-to come soon: a barrier, at which cursors give their leases back and which they do not read past. A
-barrier expires by itself, so an operation that was killed leaves nothing behind.
+Nothing is lost and nothing is delivered twice, whoever crashes when: a single transaction decides
+everything. It locks the rows of all partitions, finds none of them under a lease, and replaces them
+by new ones (``position/merge.py`` computes their initial state) with a higher token. The steps
+before only make that moment come soon: a barrier, which cursors do not read past and at which they
+release their leases. A barrier expires by itself, so an operation that was killed leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from sa_outbox.declare.listener import MAX_PARTITIONS
 from sa_outbox.errors import ConfigError, NotRepartitioned
-from sa_outbox.listener import MAX_PARTITIONS
 from sa_outbox.settings import ConsumerSettings
-from sa_outbox.sql import notify, partitions
+from sa_outbox.sql.log import listener_partitions
+from sa_outbox.sql.server import notify
 
-from .connections import Connections, Query, swallow
-from .engines import engines
-from .gaps import Gaps
-from .merging import Merging, Stand
-from .statements import RELEASED
+from .connection.connections import Connections, Query, best_effort
+from .connection.engines import engines
+from .position.gaps import Gaps
+from .position.merge import CursorState, Merge
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 
     from sa_outbox.outbox import Outbox
 
-    from .connections import Connection
+    from .connection.connections import Connection
 
-ASK_EVERY = 0.1
-MOST_ASKED = 5_000
-"""Events of which the log is asked in the transaction that decides."""
-MOST_RANGES = 500
-"""Ranges of gaps above which partitions that are behind are waited for: each save writes them."""
+POLL_SECONDS = 0.1
+MAX_EVENTS = 5_000
+"""Maximum number of log events examined in the deciding transaction."""
+MAX_RANGES = 500
+"""Number of gap ranges above which we wait for lagging partitions: each save writes them."""
 AT_ONCE = 0
-"""A barrier that every cursor has come to."""
-CLOSING = 1.0
+"""A barrier that every cursor has already reached."""
+CLOSE_SECONDS = 1.0
 
 
 async def repartition(
@@ -52,13 +53,13 @@ async def repartition(
     *,
     within: timedelta = timedelta(minutes=5),
 ) -> int:
-    """Divide *listener* into *count* partitions; return into how many it was before.
+    """Divide *listener* into *count* partitions; return the previous number.
 
-    Consumers may run, and may die. Each finishes what it has in hand, gives its leases back and
-    goes on under the new division; events of one key stay in order, none is lost, and none that
-    was settled comes again. Partitions that are far behind the others catch up first. Raises
-    :class:`NotRepartitioned` when a handler, or a partition that is behind, takes longer than
-    *within*; then all goes on as before.
+    Consumers may run, and may crash. Each finishes its events in flight, releases its leases and
+    continues under the new division; events of one key stay in order, none is lost, and no settled
+    event is delivered again. Partitions that are far behind the others catch up first. Raises
+    :class:`NotRepartitioned` when a handler, or a lagging partition, takes longer than *within*;
+    then everything continues as before.
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise ConfigError(f"a listener has from 1 to {MAX_PARTITIONS} partitions, not {count!r}")
@@ -71,8 +72,8 @@ async def repartition(
         return await _Repartition(outbox, connections, listener, count).run(within)
     finally:
         with anyio.CancelScope(shield=True):
-            await connections.close(CLOSING)
-        await swallow(made.dispose(), CLOSING)
+            await connections.close(CLOSE_SECONDS)
+        await best_effort(made.dispose(), CLOSE_SECONDS)
 
 
 class _Repartition:
@@ -82,15 +83,15 @@ class _Repartition:
         self._connections = connections
         self._name = name
         self._count = count
-        self._stands = Query(partitions.stands(tables, lock=True))
-        self._visible = Query(partitions.visible(tables))
-        self._set_barrier = Query(partitions.set_barrier(tables))
-        self._lift_barrier = Query(partitions.lift_barrier(tables))
-        self._remove = Query(partitions.remove_partitions(tables))
-        self._reset = Query(partitions.reset_partitions(tables))
-        self._add = Query(partitions.add_partitions(tables))
-        self._move = Query(partitions.move_deliveries(tables))
-        self._tell = Query(notify.notify(outbox.settings.names.notify_channel, RELEASED))
+        self._stands = Query(listener_partitions.stands(tables, lock=True))
+        self._visible = Query(listener_partitions.visible(tables))
+        self._set_barrier = Query(listener_partitions.set_barrier(tables))
+        self._lift_barrier = Query(listener_partitions.lift_barrier(tables))
+        self._remove = Query(listener_partitions.remove_partitions(tables))
+        self._reset = Query(listener_partitions.reset_partitions(tables))
+        self._add = Query(listener_partitions.add_partitions(tables))
+        self._move = Query(listener_partitions.move_deliveries(tables))
+        self._emit = Query(notify.notify(outbox.settings.names.notify_channel, notify.RELEASED))
         self._barrier = -1
         self._set_at = 0.0
         self._waits_for = ""
@@ -100,10 +101,10 @@ class _Repartition:
         try:
             with anyio.move_on_after(within.total_seconds()):
                 while (before := await self._attempt()) is None:
-                    await self._connections.rows(self._tell)
-                    await anyio.sleep(ASK_EVERY)
+                    await self._connections.rows(self._emit)
+                    await anyio.sleep(POLL_SECONDS)
         finally:
-            await swallow(self._end(lift=before is None), CLOSING)
+            await best_effort(self._end(lift=before is None), CLOSE_SECONDS)
         if before is None:
             raise NotRepartitioned(
                 f"listener {self._name!r} was not divided into {self._count} partitions within "
@@ -112,7 +113,7 @@ class _Repartition:
         return before
 
     async def _attempt(self) -> int | None:
-        """The number of partitions before; None: not yet."""
+        """The previous number of partitions; None: not yet."""
         async with self._connections.connection() as connection, connection.transaction():
             rows = await connection.rows(self._stands, name=self._name)
             if not rows:
@@ -134,16 +135,16 @@ class _Repartition:
                 await self._replace(connection, rows, top, gaps)
                 return before
             if gaps is None:
-                self._waits_for = "its partitions are far apart; does a consumer run?"
+                self._waits_for = "its partitions are far apart; is a consumer running?"
                 await self._hold_up(connection, top)
             else:
-                self._waits_for = f"partitions {held} are held; does a handler take so long?"
+                self._waits_for = f"partitions {held} are held; is a handler slow?"
                 await self._hold_up(connection, AT_ONCE)
             return None
 
     async def _gaps(self, connection: Connection, rows: list[Any]) -> Gaps | None:
-        """What new partitions would have open now; None: too much."""
-        merging = Merging([Stand(row["position"], Gaps.parse(row["gaps"])) for row in rows])
+        """The gaps that new partitions would have now; None: too many."""
+        merging = Merge([CursorState(row["position"], Gaps.parse(row["gaps"])) for row in rows])
         visible = []
         if merging.doubtful:
             visible = await connection.rows(
@@ -151,16 +152,16 @@ class _Repartition:
                 lows=merging.doubtful.lows,
                 highs=merging.doubtful.highs,
                 count=len(rows),
-                limit=MOST_ASKED + 1,
+                limit=MAX_EVENTS + 1,
             )
         gaps = merging.gaps((row["id"], row["part"]) for row in visible)
         apart = len({row["position"] for row in rows}) > 1
-        is_too_much = len(visible) > MOST_ASKED or (apart and len(gaps) > MOST_RANGES)
+        is_too_much = len(visible) > MAX_EVENTS or (apart and len(gaps) > MAX_RANGES)
         return None if is_too_much else gaps
 
     async def _hold_up(self, connection: Connection, barrier: int) -> None:
         now = monotonic()
-        if barrier != self._barrier or now - self._set_at > partitions.BARRIER_SECONDS / 3:
+        if barrier != self._barrier or now - self._set_at > listener_partitions.BARRIER_SECONDS / 3:
             await connection.rows(self._set_barrier, name=self._name, barrier=barrier)
             self._barrier, self._set_at = barrier, now
 
@@ -184,4 +185,4 @@ class _Repartition:
     async def _end(self, *, lift: bool) -> None:
         if lift:
             await self._connections.rows(self._lift_barrier, name=self._name)
-        await self._connections.rows(self._tell)
+        await self._connections.rows(self._emit)

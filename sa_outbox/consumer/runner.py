@@ -16,29 +16,34 @@ from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
 from sa_outbox.settings import ConsumerSettings
 
-from .connections import Connections, swallow
-from .cursor import Cursor
-from .draining import until_drained
-from .endpoints import Endpoints
-from .engines import connect_to, engines
-from .gate import Gate
-from .horizon import Horizon
-from .leasing import Leasing
-from .looking import Looker
-from .measuring import Measuring
-from .queue import Queue
-from .registration import chosen, register
-from .retention import Retention
-from .services import Services
-from .session import AsyncHandlerSession, HandlerSession
-from .shared import Shared
-from .statements import statements
-from .tenure import Tenures
-from .ticking import Ticking
-from .unwrapping import one_error
-from .verifying import Verifying
-from .wakeup import Wakeup
-from .watchdog import Watchdog
+from .backlog import BacklogMeter
+from .connection.connections import Connections, best_effort
+from .connection.engines import connect_to, engines, require_asyncio
+from .connection.schema_location import locate
+from .connection.shield import to_its_end
+from .connection.statements import statements
+from .drain import until_drained
+from .handler.session import AsyncHandlerSession, HandlerSession
+from .lease.alibi import Alibis, Pulse
+from .lease.continuity import Continuity
+from .loop.holder import HeldLeases
+from .loop.log_loop import log_loop
+from .position.horizon import Horizon
+from .queue.queue import Queue
+from .services.crons import CronService
+from .services.endpoints import Endpoints
+from .services.horizon_watch import HorizonWatcher
+from .services.lease_coordinator import LeaseCoordinator
+from .services.registration import chosen, register
+from .services.verification import Verification
+from .services.wakeup import Wakeup
+from .services.watchdog import Watchdog
+from .shared.context import ConsumerContext
+from .shared.stop_reason import StopReason
+from .shared.sync import ExclusiveGate
+from .shared.task_errors import one_error
+from .supervisor import Supervisor
+from .upkeep.service import MaintenanceService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -47,16 +52,18 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from sa_outbox.listener import Listener
+    from sa_outbox.declare.listener import Listener
     from sa_outbox.observe import Observer
     from sa_outbox.outbox import Outbox
 
-    from .engines import Engines
-    from .lease import Lease
+    from .connection.engines import Engines
+    from .lease.lease import Lease
+    from .loop.log_source import LogSource
+    from .loop.loop import DeliveryLoop
 
 OWN_CONNECTIONS = 6
 """Most connections for looks, cursors and leases; one more is for LISTEN."""
-CLOSING = 1.0
+CLOSE_SECONDS = 1.0
 
 
 class Consumer:
@@ -88,12 +95,15 @@ class Consumer:
         self.observers = Observers(tuple(observers))
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.reason = ""
+        self.stop_reason = StopReason.REQUESTED
         """Why it stopped."""
         self._declared: Sequence[Listener] = chosen(outbox, listeners)
         self._serves = outbox.endpoints is not None and listeners is None
         self._listeners: Sequence[Listener] = self._declared
         """With those of webhook endpoints, while it runs."""
         self._endpoints: Endpoints | None = None
+        self._tables = outbox.tables
+        """With their schema, while it runs."""
         self._again = False
         """It is being stopped to begin again, with the endpoints that there are now."""
         self._database = database
@@ -102,24 +112,32 @@ class Consumer:
         self._running = False
         self._only_drains = False
         """It leaves soon: no share of the listeners is made for it."""
+        self._holds_leases = False
+        """Of the last run: perhaps, for the database could not be asked at its end."""
         self._stop = anyio.Event()
         self._progressed = anyio.Event()
-        self._services: Services | None = None
+        self._services: Supervisor | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Deliver events until ``stop()`` or cancellation.
 
         Raises :class:`SchemaError` when the tables are not there or what the reading stands on
-        does not hold; nothing was touched then. A database that goes away later is waited for.
+        does not hold, and :class:`ConfigError` under another event loop than asyncio's (trio);
+        nothing was touched then. A database that goes away later is waited for.
         """
+        require_asyncio()
         if self._running:
             raise ConfigError("this consumer is running already")
         self._running = True
         made = engines(self._database, self._sync_engine, self._declared)
         try:
             with one_error(), Watchdog(self.settings.blocked_after, self.observers):
+                names = self.outbox.settings.names
+                self._tables = await to_its_end(locate(made.asynchronous, names))
                 if self._serves:
-                    self._endpoints = Endpoints(self.outbox, made.asynchronous, self.observers)
+                    self._endpoints = Endpoints(
+                        self.outbox, self._tables, made.asynchronous, self.observers
+                    )
                     await self._serve_endpoints(made, task_status)
                 else:
                     await self._run(made, task_status)
@@ -127,7 +145,7 @@ class Consumer:
             self._running = self._only_drains = self._again = False
             self._stop = anyio.Event()
             self._endpoints = None
-            await swallow(made.dispose(), CLOSING)
+            await best_effort(made.dispose(), CLOSE_SECONDS)
 
     async def _serve_endpoints(self, made: Engines, task_status: TaskStatus[None]) -> None:
         """Run, and again with other listeners whenever the table of endpoints was changed."""
@@ -154,38 +172,64 @@ class Consumer:
         its next attempt is left for the next time, and listeners that another process holds are
         left to it. Runs the consumer if it is not running, and stops it again. Raises
         :class:`NotDrained` when something else stops it before.
+
+        So it does, within 30 seconds, for a relay whose other side is away and that forwards
+        nothing meanwhile; without *retries* within 5. All else is handled then.
+
+        Invariant: a drain that ran the consumer and returns holds no lease. Every statement that
+        takes one is answered before the end (``connection/claim_shield.py``), what is held is given
+        back, and at last whatever the database still has under our name.
         """
-        drained = False
+        require_asyncio()
+        waiting: dict[str, str] | None = None
         if self._running:
-            drained = await self._has_drained(retries=retries)
+            waiting = await self._until_drained(retries=retries)
         else:
             self._only_drains = True
             with one_error():
                 async with anyio.create_task_group() as tasks:
                     await tasks.start(self._start)
-                    drained = await self._has_drained(retries=retries)
-                    if drained and self._running:
-                        self.stop("drained")
+                    waiting = await self._until_drained(retries=retries)
+                    if waiting is not None and self._running:
+                        self._stop_for(StopReason.DRAINED, "drained")
                     # Else it is being stopped, and handlers finish: not to be cut off by an error.
-        if not drained:
+            if waiting is not None and self._holds_leases:
+                raise NotDrained(
+                    "everything is handled, but the database went away before the leases were "
+                    f"given back: they expire in {self.settings.lease_duration}"
+                )
+        if waiting is None:
             raise NotDrained(f"the consumer was stopped before it had drained: {self.reason}")
+        if waiting:
+            away = ", ".join(f"{name!r} ({why})" for name, why in waiting.items())
+            raise NotDrained(
+                f"the other side of a relay is away, and events wait for it: {away}. Everything "
+                "else is handled",
+                waiting=waiting,
+            )
 
     def stop(self, reason: str = "stopped") -> None:
         """Begin nothing new, let handlers finish for the grace period, give the leases back.
 
         For the thread of the event loop. Called before ``run``, that returns at once.
         """
+        self._stop_for(StopReason.REQUESTED, reason)
+
+    def _stop_for(self, why: StopReason, reason: str) -> None:
         if not self._stop.is_set() or self._again:
             self._again = False
-            self.reason = reason
+            self.stop_reason, self.reason = why, reason
             self._stop.set()
 
     async def _start(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         await self.run(task_status=task_status)
 
-    async def _has_drained(self, *, retries: bool) -> bool:
+    async def _until_drained(self, *, retries: bool) -> dict[str, str] | None:
+        """The relays that are not waited for; None: it was stopped before."""
         services = self._services
-        return services is not None and await until_drained(
+        if services is None:
+            return None
+        return await until_drained(
             services, self._next_progress, stopped=self._stop.is_set, retries=retries
         )
 
@@ -197,26 +241,26 @@ class Consumer:
             known += [] if self._endpoints is None else self._endpoints.names
             await register(shared, self._listeners, known)
             names = tuple(each.name for each in self._listeners)
-            self.observers.tell(ConsumerStarted(self.owner, names))
+            self.observers.emit(ConsumerStarted(self.owner, names))
             try:
                 async with anyio.create_task_group() as tasks:
                     await services.start(tasks)
-                    tasks.start_soon(Measuring(shared, made.asynchronous, services).run)
+                    tasks.start_soon(BacklogMeter(shared, made.asynchronous, services).run)
                     if self._endpoints is not None and not self._only_drains:
                         tasks.start_soon(self._watch_endpoints, self._endpoints)
                     task_status.started()
-                    await self._until_stopped()
+                    await self._until_stopped(services)
                     await self._wind_down(services)
                     tasks.cancel_scope.cancel()
             finally:
                 self._stop.set()
-                await swallow(services.leasing.withdraw(), CLOSING)
+                await self._leave(services)
                 self._services = None
                 self._progress()
                 for each in self._listeners:
                     if each.forwarding is not None:
-                        await swallow(each.forwarding.close(), CLOSING)
-        self.observers.tell(ConsumerStopped(self.owner))
+                        await best_effort(each.forwarding.close(), CLOSE_SECONDS)
+        self.observers.emit(ConsumerStopped(self.owner))
 
     async def _watch_endpoints(self, endpoints: Endpoints) -> None:
         await endpoints.changed()
@@ -224,50 +268,70 @@ class Consumer:
             self.reason, self._again = "the webhook endpoints were changed", True
             self._stop.set()
 
-    async def _until_stopped(self) -> None:
+    async def _until_stopped(self, services: Supervisor) -> None:
         try:
             await self._stop.wait()
         except anyio.get_cancelled_exc_class():
             # Cancelled from outside, or because one of the services failed: no time to finish.
+            services.hurry()
             self.reason = self.reason or "cancelled"
-            self.observers.tell(ConsumerStopping(self.reason, 0.0))
+            self.observers.emit(ConsumerStopping(self.reason, 0.0))
             raise
 
-    async def _wind_down(self, services: Services) -> None:
+    async def _wind_down(self, services: Supervisor) -> None:
         grace = self.settings.grace_period.total_seconds()
-        self.observers.tell(ConsumerStopping(self.reason, grace))
+        self.observers.emit(ConsumerStopping(self.reason, grace))
         services.stop()
-        await swallow(services.leasing.withdraw(), CLOSING)
+        await best_effort(services.leasing.withdraw(), CLOSE_SECONDS)
         with anyio.move_on_after(grace):
             while services.is_at_work:
                 await self._next_progress()
         services.cancel()
-        while services.is_at_work:
+        while services.holds_leases:
             await self._next_progress()
 
+    async def _leave(self, services: Supervisor) -> None:
+        """The last words to the database. Nothing is worked for any more."""
+        limit = self.settings.probe_timeout.total_seconds() if self._only_drains else CLOSE_SECONDS
+
+        async def leave() -> None:
+            await services.leasing.withdraw()
+            await services.leasing.release_all()
+            self._holds_leases = False
+
+        self._holds_leases = True
+        await best_effort(leave(), limit)
+
     @asynccontextmanager
-    async def _sharing(self, made: Engines) -> AsyncIterator[Shared]:
+    async def _sharing(self, made: Engines) -> AsyncIterator[ConsumerContext]:
         own = Connections.of(made.connect, self.settings, most=OWN_CONNECTIONS)
         try:
             yield self._share(made, own)
         finally:
             with CancelScope(shield=True):
-                await own.close(CLOSING)
+                await own.close(CLOSE_SECONDS)
 
-    def _share(self, made: Engines, own: Connections) -> Shared:
+    def _share(self, made: Engines, own: Connections) -> ConsumerContext:
         outbox, options = self.outbox, {"expire_on_commit": False}
         sync_sessions = None
         if made.synchronous is not None:
             sync_sessions = outbox.sessionmaker(made.synchronous, class_=HandlerSession, **options)
+            sync_sessions.class_.outbox_tables = self._tables
+        horizon = Horizon()
+        continuity = Continuity(horizon)
+        own.broken = continuity.doubt
         kind = AsyncHandlerSession
         async_sessions = outbox.async_sessionmaker(made.asynchronous, class_=kind, **options)
-        return Shared(
+        async_sessions.kw["sync_session_class"].outbox_tables = self._tables
+        return ConsumerContext(
             connections=own,
-            statements=statements(outbox.tables, outbox.settings.names.notify_channel),
-            tables=outbox.tables,
+            statements=statements(self._tables, outbox.settings.names.notify_channel),
+            tables=self._tables,
             settings=self.settings,
-            horizon=Horizon(),
-            gate=Gate(),
+            horizon=horizon,
+            continuity=continuity,
+            gate=ExclusiveGate(),
+            alibis=Alibis(Pulse(self.settings.lease_duration.total_seconds())),
             observers=self.observers,
             threads=anyio.CapacityLimiter(self.settings.threads),
             redact=outbox.settings.redact,
@@ -276,32 +340,34 @@ class Consumer:
             lifetime=outbox.settings.key_lifetime_of,
             async_sessions=async_sessions,
             sync_sessions=sync_sessions,
-            stop=self.stop,
+            stop=self._stop_for,
             look_again=self._look_again,
             progressed=self._progress,
         )
 
-    def _serve(self, made: Engines, shared: Shared) -> Services:
+    def _serve(self, made: Engines, shared: ConsumerContext) -> Supervisor:
         settings = self.outbox.settings
         queues = [each for each in self._listeners if each.order == "none"]
         ordered = [each for each in self._listeners if each.order != "none"]
-        leasing = Leasing(shared, ordered, queues, self.owner, shares=not self._only_drains)
-        verifying = Verifying(shared, made.asynchronous, self.outbox, self._listeners)
-        services = Services(shared, leasing, Looker(shared, self._listeners), verifying)
+        leasing = LeaseCoordinator(
+            shared, ordered, queues, self.owner, shares=not self._only_drains
+        )
+        verifying = Verification(shared, made.asynchronous, self.outbox, self._listeners)
+        services = Supervisor(shared, leasing, HorizonWatcher(shared, self._listeners), verifying)
         services.queues = [Queue(shared, each, self.owner) for each in queues]
 
         by_name = {each.name: each for each in ordered}
 
-        def cursor(lease: Lease) -> Cursor:
+        def make_loop(lease: Lease) -> DeliveryLoop[LogSource]:
             services.ring("start")
-            return Cursor(shared, by_name[lease.listener], lease)
+            return log_loop(shared, by_name[lease.listener], lease)
 
-        services.tenures = Tenures(shared, leasing, cursor)
-        verifying.copies.follow(services.tenures, leasing.bell)
+        services.holder = HeldLeases(shared, leasing, make_loop)
+        verifying.copies.follow(services.holder, leasing.bell)
         for queue in services.queues:
-            verifying.copies.follow(queue.stints, queue.bell)
-        services.ticking = Ticking.of(shared, self.outbox)
-        services.retention = None if self._only_drains else Retention(shared)
+            verifying.copies.follow(queue.holder, queue.bell)
+        services.ticking = CronService.of(shared, self.outbox)
+        services.retention = None if self._only_drains else MaintenanceService(shared)
         if settings.notifies:
             services.wakeup = Wakeup(
                 self._listen_connect or made.connect,

@@ -1,27 +1,43 @@
-"""The dashboard: an ASGI application to see and repair an outbox, mounted or on its own.
+"""The dashboard: an ASGI application to inspect and repair an outbox, mounted or standalone.
 
-====================================================================  ======================
-a request is looked at before anything else: host, who, from where    ``guard.py``
-who it is: a token, a signed cookie, or the program's own function    ``access.py``
-what it asks for is read from its query or its form, and checked      ``asked.py``
-answered on the database by ``sa_outbox.operations``, in one go       ``database.py``
-and shown: pages made of elements that escape what they hold          ``views/``, ``html.py``
-payloads without the fields that nobody may see                       ``masking.py``
-the overview stays up to date by server-sent events                   ``live.py``, ``history.py``
-====================================================================  ======================
+In the order a request meets them:
 
-``routes.py`` has every address. A GET changes nothing; what changes something is a POST with the
-token of its session, from a page of this application, by somebody who may. Layout and script are
-files of their own, so that no page needs to allow more than ``'self'``.
+==================  ==============================================================================
+``application.py``  ``Dashboard``: the application
+``settings.py``     its settings, checked at startup
+``guard.py``        before any page: which host, who, from where, whether they may
+``access.py``       who it is: a token, a signed cookie, or the program's own function
+``urls.py``         every route and its function
+``query.py``        a request's parameters, parsed and checked
+``forms.py``        reading a form, up to a size
+``routes/``         the functions behind the routes
+``database.py``     runs ``sa_outbox.operations`` on the database, in one go
+``views/``          the pages
+``html.py``         HTML as values: text is escaped because it is text
+``payloads.py``     stored JSON, formatted for people
+``mask.py``         fields that nobody may see
+``comparison.py``   two texts line by line
+``live.py``         server-sent events: the overview stays up to date
+``history.py``      samples of the overview, for its chart
+``assets.py``       the files of the pages
+``faults.py``       error pages
+``server.py``       the dashboard as a standalone program
+==================  ==============================================================================
+
+A GET changes nothing. Every change is a POST with the session's form token, from a page of this
+application, by a visitor who is allowed to. Layout and script are separate files, so that no page
+needs to allow more than ``'self'``.
 """
 
 from sa_outbox.errors import ConfigError
 
 try:
+    import itsdangerous as _itsdangerous
     import starlette as _starlette
 except ModuleNotFoundError as _error:  # pragma: no cover - see tests: another interpreter's words
     raise ConfigError(
-        'the dashboard needs starlette and uvicorn: pip install "sa_outbox[dashboard]"'
+        "the dashboard needs starlette, uvicorn and itsdangerous: "
+        'pip install "sa_outbox[dashboard]"'
     ) from _error
 
 from .access import Visitor
@@ -30,4 +46,4 @@ from .settings import DashboardOptions
 
 __all__ = ["Dashboard", "DashboardOptions", "Visitor"]
 
-del _starlette
+del _itsdangerous, _starlette

@@ -1,4 +1,4 @@
-"""``Dashboard``: the ASGI application, put together."""
+"""``Dashboard``: the ASGI application."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .access import Keys
 from .database import Database
 from .faults import Faults
 from .guard import Guard, Headers
-from .history import EVERY, History
+from .history import SAMPLE_SECONDS, History
 from .live import Streams
-from .masking import Masks
-from .routes import router
+from .mask import Masks
 from .settings import DashboardOptions, DashboardSettings
+from .urls import router
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from sa_outbox.outbox import Outbox
 
 _ROOM = 65_536
-"""Bytes of a form beside a payload in it."""
+"""Bytes allowed for a form besides the payload in it."""
 
 
 class Dashboard:
-    """See and repair an outbox, in a browser. An ASGI application.
+    """Inspect and repair an outbox in a browser. An ASGI application.
 
     ::
 
-        app.mount("/outbox", outbox.dashboard(engine, token=os.environ["DASHBOARD_TOKEN"]))
+        app.mount("/outbox", Dashboard(outbox, engine, token=os.environ["DASHBOARD_TOKEN"]))
 
-    *database* is an engine, or the address of a database; connections are made when somebody
-    looks. The options are the fields of :class:`DashboardSettings`; docs/dashboard.md explains
-    each. A dashboard that nobody was let into refuses to be made.
+    *database* is an engine or a database URL; it connects on the first request. The options are
+    the fields of :class:`DashboardSettings`; docs/dashboard.md explains each. Raises if the
+    settings let nobody in.
     """
 
     def __init__(
@@ -55,36 +55,36 @@ class Dashboard:
         self.database = Database(database, outbox.tables)
         self.history = History(self.database)
         self.streams = Streams()
-        # Of nobody in particular on the loopback: then forms are bound to this process.
+        # On the loopback there are no identities: forms are bound to this process.
         secret = self.settings.token or self.settings.secret or secrets.token_urlsafe()
         self.keys = Keys(secret)
-        guard = Guard(
+        self.guard = Guard(
             router(self),
             settings=self.settings,
             keys=self.keys,
-            # As a form sends it, up to three bytes for one, and six where it is escaped.
+            # As a form encodes it: up to three bytes for one, and six where it is escaped.
             most_bytes=6 * outbox.settings.limits.max_payload_bytes + _ROOM,
         )
-        self._app = Headers(Faults(guard, self.settings))
+        self._app = Headers(Faults(self.guard, self.settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         own = dict(scope)
-        # The program around this one may have its own answers to our errors: JSON, a page of its.
+        # The surrounding program may have its own error handlers: JSON, or its own page.
         own.pop("starlette.exception_handlers", None)
         own.setdefault("app", self)
         await self._app(own, receive, send)
 
     async def watch(self) -> None:
-        """Sample for the picture of the overview all the time, also when nobody looks. For a task
-        of the program; without it the picture begins when somebody does."""
+        """Take samples for the overview's chart all the time, even when nobody is watching. Run it
+        as a task of the program; without it the chart starts with the first visitor."""
         while True:
-            with suppress(Exception):  # a page that asks says what is wrong
+            with suppress(Exception):  # a page reports what is wrong when it is loaded
                 await self.history.look()
-            await anyio.sleep(EVERY)
+            await anyio.sleep(SAMPLE_SECONDS)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """For a server of its own: watch from its start, close at its end."""
+        """For a standalone server: watch from its start, close at its end."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.watch)
             try:
@@ -95,6 +95,6 @@ class Dashboard:
             await self.close()
 
     async def close(self) -> None:
-        """End the streams, and dispose of the engine if it was made here."""
+        """End the streams, and dispose of the engine if it was created here."""
         self.streams.end()
         await self.database.close()

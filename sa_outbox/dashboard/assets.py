@@ -1,4 +1,4 @@
-"""The three files of the pages, read once; their addresses change when they do."""
+"""The pages' three files, read once; their URLs change when they do."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ async def asset(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in TYPES:
         raise HTTPException(404)
-    # By everybody, also who is not known: there is nothing to learn from it.
+    # Public, even without signing in: nothing can be learned from it.
     headers = {"Cache-Control": "public, max-age=86400"}
     return Response(content(name), media_type=TYPES[name], headers=headers)

@@ -1,7 +1,8 @@
-"""The database a dashboard asks: an engine that was given, or one that is made when first needed.
+"""The dashboard's database: a given engine, or one that is created on first use.
 
-A mounted application is not told when the program around it starts and ends; so nothing is opened
-before somebody looks, and ``Dashboard.close`` is there for whoever wants to end it properly.
+A mounted application does not learn when the surrounding program starts and ends. So nothing is
+opened before the first request, and ``Dashboard.close`` exists for programs that want to shut down
+properly.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sa_outbox.consumer.engines import engines
-from sa_outbox.sql.patience import patience
+from sa_outbox.consumer.connection.engines import engines
+from sa_outbox.sql.server.patience import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import URL, Connection, Engine
 
-    from sa_outbox.consumer.engines import Engines
-    from sa_outbox.tables import Tables
+    from sa_outbox.consumer.connection.engines import Engines
+    from sa_outbox.database.tables import Tables
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SECONDS: Final = 15.0
-"""Longest a statement of a page takes: a search that finds little in a long log."""
+STATEMENT_SECONDS: Final = 15.0
+"""Maximum duration of a page's statement: a search that finds little in a long log."""
 
 
 class Database:
@@ -36,7 +37,7 @@ class Database:
         self._tables = tables
         self._engines: Engines | None = None
         if not isinstance(given, AsyncEngine):
-            self._engine()  # a wrong address is told now; it opens nothing
+            self._engine()  # an invalid URL fails now; it opens nothing
 
     async def read(
         self,
@@ -44,11 +45,11 @@ class Database:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """What *operation* returns, of one moment, in a transaction that can't write."""
+        """Run *operation* on one snapshot, in a read-only transaction, and return its result."""
         options_of_reading = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         async with self._engine().connect() as opened:
             connection = await opened.execution_options(**options_of_reading)
-            await connection.execute(patience(), {"seconds": SECONDS})
+            await connection.execute(patience(), {"seconds": STATEMENT_SECONDS})
             return await connection.run_sync(operation, self._tables, *args, **options)
 
     async def write(
@@ -57,15 +58,15 @@ class Database:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """The same, and commit: all of it or nothing, whatever the engine is set to."""
+        """Run *operation* and commit: all of it or nothing, whatever the engine is set to."""
         async with self._engine().connect() as opened:
             connection = await opened.execution_options(isolation_level="READ COMMITTED")
             async with connection.begin():
-                await connection.execute(patience(), {"seconds": SECONDS})
+                await connection.execute(patience(), {"seconds": STATEMENT_SECONDS})
                 return await connection.run_sync(operation, self._tables, *args, **options)
 
     async def close(self) -> None:
-        """Dispose of what was made here, not of what was given."""
+        """Dispose of the engine if it was created here."""
         made, self._engines = self._engines, None
         if made is not None:
             await made.dispose()

@@ -1,6 +1,6 @@
-"""When something goes wrong: a page that says what, to a person, and nothing else.
+"""When something goes wrong: a page that explains it to a person, and nothing else.
 
-No traceback, no text of a driver, no address: those are for the log.
+No traceback, no driver text, no URL: those belong in the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 
 from sa_outbox.errors import OutboxError
 
-from .masking import EditRefused
+from .mask import EditRefused
 from .views.fault import fault_page
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ _LOG: Final = logging.getLogger(__name__)
 _BY_STATE: Final = {
     "57014": "The database took too long. A narrower search helps: a shorter time, an id.",
     "42501": "The database refused: this role lacks a right that it needs for this.",
-    "42P01": "The tables of the outbox are not there. sa-outbox migrate makes them.",
-    "55P03": "Somebody else holds what this would change. Try again.",
-    "40P01": "Somebody else changed the same at the same time. Try again.",
-    "40001": "Somebody else changed the same at the same time. Try again.",
+    "42P01": "The outbox's tables do not exist. sa-outbox migrate creates them.",
+    "55P03": "Someone else is changing the same data. Try again.",
+    "40P01": "Someone else changed the same data at the same time. Try again.",
+    "40001": "Someone else changed the same data at the same time. Try again.",
     "25006": "The database is read-only, a replica perhaps: nothing was changed.",
 }
 _AWAY: Final = (
@@ -44,7 +44,7 @@ _AWAY: Final = (
 
 
 class Faults:
-    """ASGI: what *app* raises, as a page."""
+    """ASGI: turns what *app* raises into a page."""
 
     def __init__(self, app: ASGIApp, settings: DashboardSettings) -> None:
         self._app, self._settings = app, settings
@@ -63,20 +63,20 @@ class Faults:
         try:
             await self._app(scope, receive, send_and_note)
         except ClientDisconnect:
-            return  # nobody is there to be told
+            return  # the client is gone
         except Exception as error:  # noqa: BLE001 - whatever it is, the person gets a page
-            status, what, headers = told(error)
+            status, what, headers = describe(error)
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 _LOG.error("%s %s", scope["method"], type(error).__name__, exc_info=error)
             if begun:
-                return  # half a page was sent, or a stream: the browser asks again
+                return  # half a page or a stream was sent: the browser reloads it
             page = fault_page(scope, self._settings, status, what)
             response = HTMLResponse(page, status, headers=headers)
             await response(scope, receive, send)
 
 
-def told(error: Exception) -> tuple[int, str, Mapping[str, str] | None]:
-    """A status, what to tell a person, and headers."""
+def describe(error: Exception) -> tuple[int, str, Mapping[str, str] | None]:
+    """The status, the message for the visitor, and headers."""
     if isinstance(error, HTTPException):
         return error.status_code, error.detail, error.headers
     if isinstance(error, EditRefused):

@@ -1,4 +1,4 @@
-"""Reading a form: so much of it and no more, fields by their names."""
+"""Reading a form: limited in size, fields by name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
-MOST_FIELDS: Final = 600
-"""A page of rows to choose from, and what else a form has."""
+MAX_FIELDS: Final = 600
+"""A page of rows to select from, plus the form's other fields."""
 _TYPE: Final = "application/x-www-form-urlencoded"
 
 
 class Form(Mapping[str, str]):
-    """Of a field that is there more than once, the last; ``all`` has each."""
+    """The last value of a repeated field; ``all`` has every value."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._pairs = pairs
@@ -47,12 +47,12 @@ async def read_form(request: Request, most_bytes: int) -> Form:
         if len(read) > most_bytes:
             raise HTTPException(413, f"more than {most_bytes:,} bytes were sent")
     try:
-        # Empty fields matter: a search by nothing is a search without that filter.
+        # Empty fields matter: a search with an empty filter is a search without that filter.
         pairs = parse_qsl(
             read.decode("ascii"),
             keep_blank_values=True,
             errors="strict",
-            max_num_fields=MOST_FIELDS,
+            max_num_fields=MAX_FIELDS,
         )
     except ValueError as error:
         raise HTTPException(400, "the form can't be read") from error

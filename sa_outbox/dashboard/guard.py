@@ -1,12 +1,14 @@
-"""Before any page: which host, who, from where, whether they may. And the headers of every answer.
+"""Before any page: which host, who, from where, and are they allowed. Also the headers of every
+response.
 
-The order matters: nobody learns anything before they are known, and no form is read of somebody
-who may not post it. What comes out is a :class:`Visit`, which pages ask.
+The order matters: nobody learns anything before they are authenticated, and no form is read from
+someone who may not post it. The result is a :class:`Visit`, which pages use.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
@@ -16,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from .access import COOKIE, SESSION_SECONDS, Session, Visitor, bearer_of, is_token
+from .access import COOKIE, SESSION_SECONDS, Guesses, Session, Visitor, bearer_of, is_token
 from .forms import FORM_TOKEN, Form, read_form
 
 if TYPE_CHECKING:
@@ -26,13 +28,18 @@ if TYPE_CHECKING:
     from .settings import DashboardSettings
 
 VISIT: Final = "sa_outbox.visit"
+LOGIN_BYTES: Final = 4_096
+"""Maximum size of the sign-in form, which anyone may send."""
+LOOPBACK_NAMES: Final = ("127.0.0.1", "::1", "localhost")
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_LOG: Final = logging.getLogger(__name__)
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 ANONYMOUS: Final = Visitor("operator", "operator")
 _POLICY: Final = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-# Not no-referrer: with it a browser says "Origin: null" of our own forms.
+# Not no-referrer: with it a browser sends "Origin: null" for our own forms.
 HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -46,15 +53,19 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request that was let in."""
+    """A request that was admitted."""
 
     base: str
-    """Where the dashboard is mounted, without a slash at its end."""
+    """Where the dashboard is mounted, without a trailing slash."""
     visitor: Visitor | None = None
     form_token: str = ""
     may_change: bool = False
-    can_sign_out: bool = False
+    session: Session | None = None
     form: Form = field(default_factory=lambda: Form([]))
+
+    @property
+    def can_sign_out(self) -> bool:
+        return self.session is not None and self.session.kind == "token"
 
 
 def visit_of(request: Request) -> Visit:
@@ -63,13 +74,14 @@ def visit_of(request: Request) -> Visit:
 
 
 class Guard:
-    """ASGI: lets requests through to *app*, or answers itself by raising what they get."""
+    """ASGI: passes requests on to *app*, or refuses them by raising."""
 
     def __init__(
         self, app: ASGIApp, *, settings: DashboardSettings, keys: Keys, most_bytes: int
     ) -> None:
         self._app, self._settings, self._keys = app, settings, keys
         self._most_bytes = most_bytes
+        self.guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -87,15 +99,17 @@ class Guard:
                 await answer(scope, receive, send)
                 return
             if answer is not None:
-                send = _with_cookie(send, cookie(request, base, self._keys.cookie_of(answer)))
+                value = self._keys.cookie_of(answer)
+                send = _with_cookie(send, cookie(request, base, value, self._settings))
         await self._app(scope, receive, send)
 
     async def _let_in(self, request: Request, path: str, base: str) -> Response | Session | None:
-        """Refuse by raising; a response instead of the page; or a session that is to be kept."""
+        """Refuse by raising; or return a response to send instead of the page; or a session to
+        keep."""
         if request.method == "POST":
             self._check_origin(request)
         if path == LOGIN and self._settings.token is not None:
-            form = await self._read_form(request)
+            form = await self._read_form(request, LOGIN_BYTES)
             request.scope[VISIT] = Visit(base, form=form)
             return None
         known = await self._identify(request, path, base)
@@ -104,48 +118,62 @@ class Guard:
         visitor, session, is_new = known
         token = "" if session is None else self._keys.form_token(session, visitor)
         may_change = visitor.role == "operator" and not self._settings.read_only
-        signed_in = session is not None and session.kind == "token"
         if request.method == "POST" and path != LOGOUT and not may_change:
             raise HTTPException(403, self._why_not(visitor))
         form = await self._read_form(request)
         if request.method == "POST" and session is not None:
             given = form.get(FORM_TOKEN, "")
             if is_new or not self._keys.is_form_token(given, session, visitor):
-                raise HTTPException(403, "this form is not of your session: load the page again")
-        request.scope[VISIT] = Visit(base, visitor, token, may_change, signed_in, form)
+                raise HTTPException(403, "this form belongs to another session: reload the page")
+        request.scope[VISIT] = Visit(base, visitor, token, may_change, session, form)
         return session if is_new else None
 
     async def _identify(
         self, request: Request, path: str, base: str
     ) -> Response | tuple[Visitor, Session | None, bool]:
-        """Who, their session (None: they prove themselves in each request), is it a new one."""
+        """The visitor, their session (None: they authenticate in each request), and whether it is
+        new."""
         settings, given = self._settings, request.cookies.get(COOKIE)
         if settings.token is not None:
             bearer = bearer_of(request.headers.get("authorization"))
-            if bearer is not None and is_token(bearer, settings.token):
+            if bearer is not None:
+                self.check_token(request, bearer)
                 return Visitor("token", "operator"), None, False
-            session = self._keys.session_of(given, "token") if bearer is None else None
+            session = self._keys.session_of(given, "token")
             if session is not None:
                 return Visitor(session.name, "operator"), session, False
-            if bearer is None and request.method == "GET" and "text/html" in _accepted(request):
+            if request.method == "GET" and "text/html" in _accepted(request):
                 return RedirectResponse(f"{base}{LOGIN}?next={quote(path, safe='/')}", 303)
             raise HTTPException(401, "sign in first", {"WWW-Authenticate": "Bearer"})
         if settings.auth is not None:
             answer = settings.auth(request)
             found = await answer if inspect.isawaitable(answer) else answer
         else:
+            _check_direct(request)
             found = ANONYMOUS
         if isinstance(found, Response):
             return found
         if not isinstance(found, Visitor):
-            raise HTTPException(401, "the dashboard is not for you: nobody let you in")
+            raise HTTPException(401, "you have no access to this dashboard")
         session = self._keys.session_of(given, "forms")
         return found, session or self._keys.new_session("forms"), session is None
 
-    async def _read_form(self, request: Request) -> Form:
+    def check_token(self, request: Request, given: str) -> None:
+        """Raises unless *given* is the token; after too many failures it is not even checked."""
+        address = request.client.host if request.client else "?"
+        if wait := self.guesses.wait(address):
+            raise HTTPException(
+                429, f"too many wrong tokens: try again in {wait} s", {"Retry-After": str(wait)}
+            )
+        if not is_token(given, self._settings.token or ""):
+            self.guesses.was_wrong(address)
+            _LOG.warning("a wrong token was given, from %s", address)
+            raise HTTPException(401, "that is not the token", {"WWW-Authenticate": "Bearer"})
+
+    async def _read_form(self, request: Request, most_bytes: int | None = None) -> Form:
         if request.method != "POST":
             return Form([])
-        return await read_form(request, self._most_bytes)
+        return await read_form(request, most_bytes or self._most_bytes)
 
     def _why_not(self, visitor: Visitor) -> str:
         if self._settings.read_only:
@@ -157,17 +185,19 @@ class Guard:
             return
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname
         if host not in {each.strip("[]").lower() for each in self._settings.allowed_hosts}:
-            raise HTTPException(421, "this dashboard does not answer under that name")
+            raise HTTPException(421, "this dashboard does not answer to that host name")
 
     def _check_method(self, request: Request, path: str) -> None:
         if request.method not in {"GET", "HEAD", "POST"} or (
             request.method == "POST" and path.startswith(STATIC)
         ):
-            raise HTTPException(405, "GET and POST are all there is", {"Allow": "GET, HEAD, POST"})
+            raise HTTPException(
+                405, "only GET and POST are supported", {"Allow": "GET, HEAD, POST"}
+            )
 
     def _check_origin(self, request: Request) -> None:
-        """A form of ours, as far as the browser tells. One that says nothing is not a browser, or
-        an old one: then the form's token decides alone."""
+        """Check that the form is ours, as far as the browser reports it. A client that reports
+        nothing is not a browser, or an old one: then only the form token decides."""
         site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         if origin is not None and origin in self._settings.trusted_origins:
@@ -183,7 +213,7 @@ class Guard:
 
 
 def path_inside(scope: Scope) -> str:
-    """The path below where it is mounted, as Starlette's routes see it."""
+    """The path below the mount point, as Starlette's routes see it."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     inside = path.removeprefix(root)
@@ -191,7 +221,7 @@ def path_inside(scope: Scope) -> str:
 
 
 class Headers:
-    """ASGI: what every answer says to the browser, errors included."""
+    """ASGI: the headers of every response, errors included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -207,10 +237,37 @@ class Headers:
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
 
 
-def cookie(request: Request, base: str, value: str) -> str:
-    """A ``Set-Cookie`` that no script reads and no other site sends; empty *value*: forget it."""
+def _check_direct(request: Request) -> None:
+    """Everyone on this machine is let in; a proxy would extend that to everyone it serves."""
+    if any(name in request.headers for name in _FORWARDED):
+        raise HTTPException(
+            403,
+            "this request came through a proxy, and this dashboard has no token: it is for this "
+            "machine alone. Set SA_OUTBOX_DASHBOARD_TOKEN to serve it to others",
+        )
+
+
+def is_plain_http(request: Request) -> bool:
+    """Whether the connection is plain HTTP, judging by the origin of the browser's form."""
+    return request.headers.get("origin", "").startswith("http://") and not _is_local(request)
+
+
+def _is_local(request: Request) -> bool:
+    return urlsplit(f"//{request.headers.get('host', '')}").hostname in LOOPBACK_NAMES
+
+
+def cookie(request: Request, base: str, value: str, settings: DashboardSettings) -> str:
+    """A ``Set-Cookie`` that no script can read and no other site can send; empty *value*: delete
+    it.
+
+    Secure, however the request reached us: a proxy may terminate TLS without telling us. Not on the
+    loopback, where some browsers would not keep it.
+    """
     age = SESSION_SECONDS if value else 0
-    secure = "; Secure" if request.url.scheme == "https" else ""
+    is_secure = request.url.scheme == "https" or (
+        settings.secure_cookies and not _is_local(request)
+    )
+    secure = "; Secure" if is_secure else ""
     path = quote(base, safe="/") or "/"
     return f"{COOKIE}={value}; Max-Age={age}; Path={path}; HttpOnly; SameSite=Strict{secure}"
 

@@ -1,8 +1,8 @@
 """HTML as values: text is escaped because it is text, and only an element is markup.
 
-``div("<b>", class_="note")`` is ``<div class="note">&lt;b&gt;</div>``. Nothing takes a string for
-markup, and no attribute can hold a script: addresses lead into this application, and names that
-begin with ``on`` are refused, as is ``style``, which the pages' policy would not let run either.
+``div("<b>", class_="note")`` is ``<div class="note">&lt;b&gt;</div>``. Nothing treats a string as
+markup, and no attribute can hold a script: URLs must stay inside this application, and names that
+begin with ``on`` are refused, as is ``style``, which the pages' policy would block anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ADDRESSES: Final = {"href", "src", "action", "formaction"}
 
 
 class Markup:
-    """Made by elements alone. Knows no way to turn text into itself."""
+    """Created by elements only. There is no way to turn text into markup."""
 
     __slots__ = ("_text",)
 
@@ -33,8 +33,8 @@ class Markup:
 
 
 class Tag:
-    """A kind of element. Called with what it holds, and its attributes: ``class_``, ``for_`` and
-    ``aria_label`` are ``class``, ``for`` and ``aria-label``. None and False leave one out."""
+    """A kind of element. Called with its content and attributes: ``class_``, ``for_`` and
+    ``aria_label`` are ``class``, ``for`` and ``aria-label``. None and False omit an attribute."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ def document(root: Markup) -> str:
 
 
 def joined(children: Iterable[Child]) -> str:
-    """What stands beside each other, without an element around it."""
+    """Siblings, without an element around them."""
     return "".join(_texts(children))
 
 
@@ -77,7 +77,7 @@ def _attributes(attributes: dict[str, Attribute]) -> Iterable[str]:
 
 
 def _leads_inside(address: str) -> bool:
-    """Not ``javascript:``, not ``//elsewhere``, not what a browser reads as one of them."""
+    """Not ``javascript:``, not ``//elsewhere``, nor anything a browser reads as one of them."""
     if address.startswith(("?", "#")):
         return True
     return address.startswith("/") and not address.startswith(("//", "/\\"))
@@ -95,8 +95,6 @@ details = Tag("details")
 div = Tag("div")
 dl = Tag("dl")
 dt = Tag("dt")
-fieldset = Tag("fieldset")
-footer = Tag("footer")
 form = Tag("form")
 h1 = Tag("h1")
 h2 = Tag("h2")
@@ -107,7 +105,6 @@ html = Tag("html")
 input_ = Tag("input")
 ins = Tag("ins")
 label = Tag("label")
-legend = Tag("legend")
 li = Tag("li")
 link = Tag("link")
 main = Tag("main")

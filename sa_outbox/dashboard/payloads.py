@@ -1,21 +1,25 @@
-"""JSON as it is stored, for people: read without changing a digit, printed, compared.
+"""Stored JSON, formatted for people: parsed without changing a digit, and printed.
 
-Numbers stay the text they are: 1.10 is not shown as 1.1, and an edit of one field rounds no other.
+Numbers keep their text: 1.10 is not shown as 1.1, and an edit of one field rounds no other.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
-from difflib import SequenceMatcher
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
-from .masking import EditRefused
+from .mask import EditRefused
 
-MOST_SHOWN: Final = 200_000
-"""Characters of one payload on a page."""
+MAX_SHOWN: Final = 200_000
+"""Maximum characters of one payload on a page."""
 
-Change: TypeAlias = Literal["same", "removed", "added"]
+# Control characters, line separators, and characters that reverse or hide text: after a U+202E, the
+# operator who is to compare a payload would read the rest of it backwards.
+_MISLEADING: Final = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 class Number(str):
@@ -25,12 +29,13 @@ class Number(str):
 
 
 def parse(text: str) -> Any:
-    """Stored JSON. What a browser would not send back unchanged is not touched either."""
+    """Parse stored JSON. What a browser would not send back unchanged is not touched either."""
     return json.loads(text, parse_float=Number, parse_int=Number)
 
 
 def parse_edited(text: str) -> Any:
-    """What a person wrote. Raises :class:`EditRefused` with the place of the mistake."""
+    """Parse what an operator wrote. Raises :class:`EditRefused` with the position of the
+    mistake."""
 
     def refuse(constant: str) -> NoReturn:
         raise EditRefused(f"{constant} is not JSON")
@@ -60,7 +65,7 @@ def parse_edited(text: str) -> Any:
 
 
 def pretty(value: Any, indent: str = "") -> str:
-    """As JSON, a field a line."""
+    """As JSON, one field per line."""
     inner = indent + "  "
     if isinstance(value, dict) and value:
         fields = [f"{inner}{_quoted(name)}: {pretty(each, inner)}" for name, each in value.items()]
@@ -71,7 +76,7 @@ def pretty(value: Any, indent: str = "") -> str:
 
 
 def plain(value: Any) -> Any:
-    """With numbers as Python has them. Raises :class:`EditRefused` where one would be rounded."""
+    """With Python's numbers. Raises :class:`EditRefused` where one would be rounded."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -91,18 +96,11 @@ def _number(digits: Number) -> int | float:
     raise EditRefused(f"the number {digits[:40]} would not be kept as it is")
 
 
-def compare(before: str, after: str) -> list[tuple[Change, str]]:
-    """Line by line: what was taken out, what was put in."""
-    old, new = before.splitlines(), after.splitlines()
-    found: list[tuple[Change, str]] = []
-    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":
-            found.extend(("same", line) for line in old[a:b])
-        else:
-            found.extend(("removed", line) for line in old[a:b])
-            found.extend(("added", line) for line in new[c:d])
-    return found
-
-
 def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """As JSON, escaping everything that would change how the surrounding text is read."""
+    return _MISLEADING.sub(_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))

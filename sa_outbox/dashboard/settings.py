@@ -1,4 +1,4 @@
-"""What a dashboard is told, checked when the program is put together."""
+"""The settings of a dashboard, checked at startup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from sa_outbox.errors import ConfigError
 
 from .access import LEAST_SECRET
-from .masking import Masks
+from .mask import Masks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,36 +30,41 @@ class DashboardOptions(TypedDict, total=False):
     allowed_hosts: Sequence[str] | None
     trusted_origins: Sequence[str]
     allow_anonymous: bool
+    secure_cookies: bool
     page_size: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class DashboardSettings:
-    """Closed unless it is told who may come in."""
+    """Closed unless configured who may access it."""
 
     auth: Auth | None = None
-    """Called with each request; answers with a :class:`Visitor`, with None (refused), or with a
-    response of its own, as a redirect to a login. Sync or async."""
+    """Called with each request; returns a :class:`Visitor`, None (refused), or its own response,
+    such as a redirect to a login. Sync or async."""
     token: str | None = None
-    """Who has it is an operator: by the login form, or as ``Authorization: Bearer``."""
+    """Whoever has it is an operator: through the login form, or as ``Authorization: Bearer``."""
     secret: str | None = None
-    """What signs forms and cookies; needed with ``auth``, the same in every process."""
+    """Signs forms and cookies; required with ``auth``, identical in every process."""
     read_only: bool = False
-    """Nobody changes anything, operators included."""
+    """Nobody can change anything, operators included."""
     mask: Sequence[str] = ()
     """Fields of payloads and headers that are not shown: ``password``, ``card.*``."""
     title: str = "Outbox"
-    """In the head of every page: which one of several this is."""
+    """In the header of every page: distinguishes several dashboards."""
     allowed_hosts: Sequence[str] | None = None
-    """Names under which it answers; None: any. The stand-alone one on the loopback answers to
-    the loopback's names alone, against DNS rebinding."""
+    """Host names it answers to; None: any. On the loopback, the standalone dashboard answers to the
+    loopback's names only, against DNS rebinding."""
     trusted_origins: Sequence[str] = ()
-    """Origins whose forms are ours, as ``https://ops.example.com``, behind a proxy that changes
-    ``Host`` and for browsers that do not send ``Sec-Fetch-Site``."""
+    """Origins whose forms are ours, such as ``https://ops.example.com``: for a proxy that changes
+    ``Host``, and for browsers that do not send ``Sec-Fetch-Site``."""
     allow_anonymous: bool = False
-    """Everybody who reaches it is an operator. For the loopback alone: needs ``allowed_hosts``."""
+    """Everyone who reaches it is an operator. For the loopback only: requires ``allowed_hosts``,
+    and requests through a proxy are refused."""
+    secure_cookies: bool = True
+    """Browsers keep a session only over HTTPS, or on this machine. False: over HTTP too, where
+    anyone in between can steal it."""
     page_size: int = 50
-    """Rows of a page."""
+    """Rows per page."""
 
     def __post_init__(self) -> None:
         ways = [self.auth is not None, self.token is not None, self.allow_anonymous]

@@ -1,4 +1,4 @@
-"""What is going on, counted from the shop and from what the consumer tells."""
+"""What is going on, counted from the shop and from the consumer's observations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..observe import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..listener import Listener
+    from ..declare.listener import Listener
     from .shop import Shop
 
-WINDOW = 2.0
+WINDOW_SECONDS = 2.0
 """Seconds over which events per second are measured."""
 TITLES = "seconds   orders  rolled back   events    handled  retries  dead letters"
-"""Of a ``Snapshot.line``."""
+"""Headers of ``Snapshot.line``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Row:
     dead_letters: int
     state: str
     failure: str = ""
-    """Its last one, and what follows from it."""
+    """Its last failure, and the consequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Counts:
         now = monotonic()
         written = self._shop.written.total()
         handled = sum(each.handled for each in self._listeners.values())
-        while len(self._samples) > 1 and self._samples[0][0] < now - WINDOW:
+        while len(self._samples) > 1 and self._samples[0][0] < now - WINDOW_SECONDS:
             self._samples.popleft()
         then, written_then, handled_then = self._samples[0]
         self._samples.append((now, written, handled))
@@ -153,7 +153,7 @@ class Counts:
 
     def _row(self, listener: _Listener) -> Row:
         written = sum(self._shop.written[each] for each in listener.declared.on)
-        # A listener may be told of a commit before the one who committed.
+        # A listener may learn of a commit before whoever committed.
         lag = max(0, written - listener.handled - listener.dead_letters)
         return Row(
             listener=listener.declared.name,

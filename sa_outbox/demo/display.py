@@ -1,4 +1,4 @@
-"""The demo on a terminal: one screen, painted again and again."""
+"""The demo on a terminal: one screen, redrawn repeatedly."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
     from .counts import Row, Snapshot
 
-INTERVAL = 0.25
+INTERVAL_SECONDS = 0.25
 WIDEST = 100
-"""Columns. Beyond, the eye would lose the line."""
+"""Columns. Wider lines are hard to follow."""
 
 
 async def show(snapshot: Callable[[], Snapshot]) -> None:
     """Show a new snapshot four times a second, until cancelled or until the terminal is closed."""
-    terminal = sys.stdout  # Live puts something else there
+    terminal = sys.stdout  # Live replaces it
     with Live(frame(snapshot()), screen=True, auto_refresh=False) as live:
         while terminal.isatty():
-            # In a thread: a terminal that takes no output (Ctrl-S) must not hold the event loop,
+            # In a thread: a terminal that accepts no output (Ctrl-S) must not block the event loop,
             # in which the consumer runs too.
             await anyio.to_thread.run_sync(paint, live, snapshot())
-            await anyio.sleep(INTERVAL)
+            await anyio.sleep(INTERVAL_SECONDS)
 
 
 def paint(live: Live, snapshot: Snapshot) -> None:
@@ -90,7 +90,7 @@ def _shop(snapshot: Snapshot) -> Text:
 def _listeners(rows: tuple[Row, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("listener", no_wrap=True, overflow="crop", min_width=12, style="cyan")
-    # As wide as the numbers of an hour: what is read again and again must not move.
+    # As wide as an hour's numbers: what is read repeatedly must not move.
     for title, width in (("position", 9), ("lag", 6), ("handled", 9), ("retries", 7), ("dead", 4)):
         table.add_column(title, justify="right", no_wrap=True, overflow="crop", min_width=width)
     table.add_column("state", no_wrap=True, overflow="crop", min_width=12)

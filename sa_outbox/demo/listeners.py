@@ -1,17 +1,17 @@
-"""Three listeners: one that writes, one that fails now and then, one that can't take an event."""
+"""Three listeners: one that writes, one that fails now and then, one that can't handle an event."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence  # noqa: TC003 - the annotations of handlers are read
+from collections.abc import Sequence  # noqa: TC003 - handlers' annotations are read
 from datetime import timedelta
 from typing import Any
 
 import anyio
-from sqlalchemy.ext.asyncio import AsyncSession  # noqa: TC002 - the same
+from sqlalchemy.ext.asyncio import AsyncSession  # noqa: TC002 - handlers' annotations are read
 
-from ..event import Event  # noqa: TC001 - the same
-from ..retry import RetryPolicy
+from ..event.event import Event  # noqa: TC001 - the annotations of handlers are read
+from ..policy.retry import RetryPolicy
 from .shop import NAMELESS, ORDER_PAID, ORDER_PLACED, Invoice, OrderPlaced, outbox
 
 __all__ = ["DESCRIPTIONS", "outbox"]
@@ -39,13 +39,13 @@ async def invoice(events: Sequence[Event[OrderPlaced]], session: AsyncSession) -
     "mailer",
     on=ORDER_PAID,
     concurrency=8,
-    # So many attempts that bad luck alone never makes a dead letter.
+    # Enough attempts that bad luck alone never makes a dead letter.
     retry=RetryPolicy(attempts=12, base=timedelta(milliseconds=50), maximum=timedelta(seconds=1)),
 )
 async def send(event: Event[Any]) -> None:
-    """At least once: the world outside knows no transaction."""
-    await anyio.sleep(random.uniform(0, 0.01))  # noqa: S311 - no secret
-    if random.random() < 0.1:  # noqa: S311 - no secret
+    """At least once: the outside world has no transactions."""
+    await anyio.sleep(random.uniform(0, 0.01))  # noqa: S311 - not a secret
+    if random.random() < 0.1:  # noqa: S311 - not a secret
         raise MailServerBusyError(f"no time for order {event.payload['order_id']}")
 
 
@@ -56,7 +56,7 @@ async def send(event: Event[Any]) -> None:
     retry=RetryPolicy(attempts=4, base=timedelta(milliseconds=200), jitter=False),
 )
 async def index(event: Event[Any]) -> None:
-    """Its later events wait behind an order that fails; all other orders go on."""
+    """Later events of a failing order wait behind it; all other orders continue."""
     if event.event_type == ORDER_PLACED and event.payload.customer == NAMELESS:
-        shard = random.randint(1, 9)  # noqa: S311 - no secret
+        shard = random.randint(1, 9)  # noqa: S311 - not a secret
         raise ValueError(f"shard {shard}: order {event.payload.order_id} has no name")

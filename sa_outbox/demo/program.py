@@ -1,4 +1,4 @@
-"""The program: a server, a shop, a consumer, somebody to watch; then the summary."""
+"""The program: a server, a shop, a consumer and a display; then the summary."""
 
 from __future__ import annotations
 
@@ -31,37 +31,38 @@ if TYPE_CHECKING:
     Say: TypeAlias = Callable[[str], object]
     Show: TypeAlias = Callable[[Callable[[], Snapshot]], Coroutine[Any, Any, None]]
 
-SECONDS = 8.0
+OPEN_SECONDS = 8.0
 """How long the shop is open when nobody can press Ctrl-C."""
-DRAINING = 60.0
-"""Seconds for the listeners to handle what is left; then the summary says what they did not."""
+DRAIN_SECONDS = 60.0
+"""Seconds for the listeners to handle the rest; then the summary reports what they did not."""
 
 
 def run(seconds: float | None, say: Say) -> bool:
-    """The demo; whether everything added up at its end. *say* gets lines for a person to read.
+    """Run the demo; return whether everything added up at the end. *say* gets lines for people to
+    read.
 
-    On a terminal it is shown live and runs until Ctrl-C, or for *seconds*. Elsewhere it says a
+    On a terminal it is shown live and runs until Ctrl-C, or for *seconds*. Elsewhere it prints a
     line per second and ends by itself.
     """
     show = _choose_display(say)
     if show is None:
-        show, seconds = partial(_show_lines, say), seconds or SECONDS
+        show, seconds = partial(_show_lines, say), seconds or OPEN_SECONDS
     say("Starting an embedded PostgreSQL ...")
     with EmbeddedPostgres() as server:
         say(f"PostgreSQL {server.version} on port {server.port}, for the time of this demo.")
         summary = anyio.run(_run, server.url("asyncpg"), seconds, show)
-    say(summary.told)
+    say(summary.text)
     return not summary.problems
 
 
 def _choose_display(say: Say) -> Show | None:
-    """What shows it live; None if this is no terminal, or one that can't."""
+    """The live display; None if this is not a terminal, or one that can't show it."""
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return None
     if find_spec("rich") is None:
         say('To see it live, install rich: pip install "sa_outbox[embedded]"')
         return None
-    from .display import show  # noqa: PLC0415 - loads rich, which may not be there
+    from .display import show  # noqa: PLC0415 - loads rich, which may be missing
 
     return show
 
@@ -94,13 +95,13 @@ async def _work(engine: AsyncEngine, shop: Shop, counts: Counts, seconds: float 
     async with anyio.create_task_group() as tasks:
         await tasks.start(consumer.run)
         await shop.open(seconds)
-        with anyio.move_on_after(DRAINING):
+        with anyio.move_on_after(DRAIN_SECONDS):
             await consumer.drain()
         consumer.stop("the demo is over")
 
 
 async def _close_on_signal(shop: Shop) -> None:
-    """The first signal closes the shop; a second one ends the program on the spot."""
+    """The first signal closes the shop; a second one ends the program immediately."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for _ in received:
             shop.close()
@@ -109,7 +110,7 @@ async def _close_on_signal(shop: Shop) -> None:
 
 async def _watch(show: Show, counts: Counts, shop: Shop) -> None:
     await show(counts.snapshot)
-    shop.close()  # nobody can watch any more, or press Ctrl-C
+    shop.close()  # nobody can watch anymore, or press Ctrl-C
 
 
 async def _show_lines(say: Say, snapshot: Callable[[], Snapshot]) -> None:

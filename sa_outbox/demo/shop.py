@@ -17,7 +17,7 @@ import anyio
 from sqlalchemy import BigInteger, Identity, Numeric, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from ..event_types import event_type
+from ..event.types import event_type
 from ..outbox import Outbox
 from ..producer.entity import RecordsEvents
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 CUSTOMERS = ("Ada", "Grace", "Barbara", "Edsger")
 NAMELESS = ""
-"""Orders once; the search index can't take that."""
+"""Orders once; the search index can't handle that."""
 ORDER_PLACED, ORDER_PAID = "demo.order_placed", "demo.order_paid"
-LONGEST_PAUSE = 0.08
-"""Seconds between two orders of a customer. Without a pause the shop would take the whole
-processor, and nobody could see how far behind a commit the listeners are."""
-NAMELESS_AFTER = 1.0
+MAX_PAUSE_SECONDS = 0.08
+"""Seconds between two orders of a customer. Without a pause the shop would use the whole processor,
+and nobody could see how far behind a commit the listeners are."""
+NAMELESS_AFTER_SECONDS = 1.0
 
 outbox = Outbox()
 
@@ -49,7 +49,7 @@ class Order(RecordsEvents, Base):
     total: Mapped[Decimal] = mapped_column(Numeric(10, 2))
 
     def place(self) -> None:
-        """Record the fact on the entity; its id is known when the flush has inserted it."""
+        """Record the event on the entity; its id is known once the flush has inserted it."""
         self.record_event(
             OrderPlaced,
             lambda: OrderPlaced(self.id, self.customer, self.total),
@@ -79,7 +79,7 @@ class PaymentRefusedError(Exception):
 
 
 class Shop:
-    """Customers who order at once until it closes, and how much they did."""
+    """Customers who order concurrently until it closes, and how much they did."""
 
     def __init__(self, sessions: async_sessionmaker[AsyncOutboxSession]) -> None:
         self._sessions = sessions
@@ -88,14 +88,14 @@ class Shop:
         self.refused = 0
         self.nameless_orders = 0
         self.written: Counter[str] = Counter()
-        """Events that are committed, by type."""
+        """Committed events, by type."""
 
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
 
     async def open(self, seconds: float | None) -> None:
-        """Serve the customers for so long, or until somebody closes; return when all have left."""
+        """Serve the customers for *seconds*, or until it is closed; return when all have left."""
         async with anyio.create_task_group() as customers:
             for name in CUSTOMERS:
                 customers.start_soon(self._serve, name)
@@ -113,10 +113,10 @@ class Shop:
                 await self._order(customer)
             except PaymentRefusedError:
                 self.refused += 1
-            await self._pause(random.uniform(0, LONGEST_PAUSE))  # noqa: S311 - no secret
+            await self._pause(random.uniform(0, MAX_PAUSE_SECONDS))  # noqa: S311 - not a secret
 
     async def _serve_nameless(self) -> None:
-        await self._pause(NAMELESS_AFTER)
+        await self._pause(NAMELESS_AFTER_SECONDS)
         await self._order(NAMELESS)
         self.nameless_orders += 1
 
@@ -126,7 +126,7 @@ class Shop:
 
     async def _order(self, customer: str) -> None:
         async with self._sessions.begin() as session:
-            order = Order(customer=customer, total=Decimal(random.randint(100, 9999)) / 100)  # noqa: S311 - no secret
+            order = Order(customer=customer, total=Decimal(random.randint(100, 9999)) / 100)  # noqa: S311 - not secret
             order.place()
             session.add(order)
             await session.flush()  # the event is in the database, with its order
@@ -141,5 +141,5 @@ class Shop:
 
 
 def _pay(customer: str) -> None:
-    if customer != NAMELESS and random.random() < 0.25:  # noqa: S311 - no secret
+    if customer != NAMELESS and random.random() < 0.25:  # noqa: S311 - not a secret
         raise PaymentRefusedError

@@ -1,4 +1,4 @@
-"""At the end: does what the database holds agree with what was counted?"""
+"""At the end: does the database agree with what was counted?"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Facts:
     events_without_order: int
     orders_without_invoice: int
     unsettled: int
-    """Deliveries that still wait for something."""
+    """Deliveries that are still waiting."""
     positions: dict[str, int]
     dead_letters: tuple[DeadLetter, ...]
 
@@ -92,12 +92,12 @@ class Summary:
                 yield f"the dead letter at position {each.position} has the errors of {attempts}"
 
     def _due(self, row: Row) -> int:
-        """Events that it has to handle: all of its types but the dead letters."""
+        """Events that it has to handle: all of its types except the dead letters."""
         events = sum(self.facts.events[each] for each in outbox.listeners[row.listener].on)
         return events - sum(each.listener == row.listener for each in self.facts.dead_letters)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         parts = [self._shop(), self._table(), *self._dead_letters(), self._verdict()]
         return "\n" + "\n\n".join(parts)
 

@@ -1,22 +1,27 @@
-"""What is wrong with an outbox that runs, what it means, and what mends it.
+"""What is wrong with a running outbox, what it means, and how to fix it.
 
-``examine`` asks a database everything; each kind of finding is a module with a function ``find``.
-Nothing is changed, the log is not scanned, and what the role may not ask is said and left out.
+``examine`` runs every check on a database; each kind of finding is a module with a function
+``find``. Nothing is changed, the log is not scanned, and checks that the role may not run are
+reported and skipped.
 
-| module | what it finds |
-| --- | --- |
-| ``structure`` | tables, versions, ids, rights: what ``verify`` finds, and more rights |
-| ``home`` | a database that was restored or cloned and not adopted |
-| ``log`` | partitions that run out, events in the partition that takes the rest |
-| ``storage`` | autovacuum switched off or set otherwise, bloat |
-| ``listeners`` | orphans, pauses, dead letters |
-| ``consumers`` | nobody at work, leases that nobody takes over |
-| ``horizon`` | transactions that hold the horizon |
-| ``server`` | settings, connections, version, clock |
-| ``leftovers`` | keys that have expired and are not deleted |
-| ``listening`` | a LISTEN that hears nothing: needs an address, and is asked by the command |
-
-``codes`` has every code with its severity; docs/troubleshooting.md has a section for each.
+===================  =============================================================================
+``examination.py``   runs every check, part by part
+``case.py``          what every part is given
+``finding.py``       one finding
+``codes.py``         every code with its severity; docs/troubleshooting.md has a section for each
+``structure.py``     tables, versions, ids, rights: what ``verify`` finds, and more rights
+``interference.py``  row-level security, rules and triggers, rights that are too wide
+``home.py``          a database that was restored or cloned and not adopted
+``log.py``           partitions that run out, events in the catch-all
+``storage.py``       autovacuum switched off or changed, bloat
+``listeners.py``     orphans, pauses, dead letters
+``consumers.py``     no consumer running
+``horizon.py``       transactions that have written events and do not end
+``leftovers.py``     what has expired and is still there
+``server.py``        the server's version, settings, connections, clock
+``query_shape.py``   the beginning of a query, without anything that may be secret
+``listen_check.py``  a LISTEN that hears nothing: needs a URL, run by the command
+===================  =============================================================================
 """
 
 from .case import Thresholds as Thresholds

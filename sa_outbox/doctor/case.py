@@ -1,4 +1,4 @@
-"""What every part of the examination is given."""
+"""What every check is given."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sa_outbox.operations.endpoints import list_endpoints
+from sa_outbox.database.tables import tables
+from sa_outbox.operations.endpoints import served_endpoints
 from sa_outbox.operations.overview import Overview, overview
-from sa_outbox.tables import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Connection
 
+    from sa_outbox.database.tables import Tables
     from sa_outbox.settings import Names
-    from sa_outbox.tables import Tables
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """From where on something is worth telling. Seconds, where nothing else is said."""
+    """The thresholds above which something is reported. In seconds unless stated otherwise."""
 
     held: float = 10.0
-    """A transaction that wrote an event and is open for so long holds the horizon."""
+    """A transaction that wrote an event and has been open this long holds the horizon."""
     paused: float = 3600.0
     expired: float = 86_400.0
-    """A key that expired so long ago should have been deleted."""
+    """A key that expired this long ago should have been deleted."""
     clock: float = 5.0
-    """Difference between this machine and the database."""
+    """Difference between this machine's clock and the database's."""
     connections: float = 0.8
-    """Part of those that ordinary roles may have."""
+    """Fraction of the connections available to ordinary roles."""
     bytes: int = 1_048_576
-    """Of the listeners' table, above what its rows need."""
+    """Bytes of the listeners' table beyond what its rows need."""
 
 
 @dataclass(kw_only=True)
@@ -56,23 +56,22 @@ class Case:
 
     @cached_property
     def endpoints(self) -> dict[str, bool]:
-        """Listeners of webhook endpoints, and whether these are to be served."""
-        found = list_endpoints(self.connection, self.tables)
-        return {each.listener: each.disabled_at is None for each in found}
+        """The listeners of webhook endpoints, and whether each is to be served."""
+        return served_endpoints(self.connection, self.tables)
 
     @cached_property
     def attended(self) -> frozenset[str]:
-        """Listeners for which a consumer that is alive works."""
+        """Listeners that a live consumer works on."""
         alive = self.overview.consumers
         return frozenset(name for each in alive for name in (*each.listeners, *each.queues))
 
     def command(self, *words: str) -> str:
-        """A command of ours, for these tables."""
+        """One of our commands, for these tables."""
         return shlex.join(["sa-outbox", *words, *self.names.options])
 
 
 def in_words(seconds: float) -> str:
-    """A span for people: ``3 min``, ``2.5 h``."""
+    """A duration for people: ``3 min``, ``2.5 h``."""
     for size, name in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= size:
             return f"{seconds / size:.3g} {name}"

@@ -1,4 +1,4 @@
-"""Every code of a finding, with how bad it is. Codes are stable: scripts and alerts name them."""
+"""Every finding's code and severity. Codes are stable: scripts and alerts refer to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 """error: events are not written or not delivered, or may be lost. warning: something waits, or will
-go wrong. info: worth knowing; there may be nothing to mend."""
+go wrong. info: worth knowing; there may be nothing to fix."""
 
 CODES: dict[str, Severity] = {
     # The tables
@@ -17,14 +17,19 @@ CODES: dict[str, Severity] = {
     "table-missing": "error",
     "table-shadowed": "error",
     "table-foreign": "error",
+    "encoding": "error",
     "column-missing": "error",
     "id-not-always": "error",
     "sequence-cache": "error",
     "sequence-step": "error",
+    "sequence-renamed": "error",
     "sequence-behind": "error",
     "cursor-ahead": "error",
     "no-default-partition": "error",
     "no-right": "error",
+    "row-security": "error",
+    "inserts-intercepted": "warning",
+    "ids-can-be-chosen": "warning",
     "standby": "error",
     "read-only": "error",
     # A copy
@@ -55,8 +60,10 @@ CODES: dict[str, Severity] = {
     "clock-differs": "warning",
     "listen-unheard": "warning",
     "listen-refused": "warning",
-    # What is left lying
+    "tls-unverified": "warning",
+    # Leftovers
     "keys-expired": "warning",
+    "event-gone": "warning",
     # The examination itself
     "not-examined": "info",
 }

@@ -1,4 +1,4 @@
-"""Is anybody at work?"""
+"""Is a consumer running?"""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def find(case: Case) -> Iterator[Finding]:
     if waiting and not case.overview.consumers:
         yield Finding(
             code="no-consumer",
-            what="Events wait, and no consumer runs.",
-            mend=START,
+            what="Events are waiting and no consumer is running.",
+            fix=START,
             evidence={each.name: each.lag_events for each in waiting},
         )
     for each in ours:
@@ -30,8 +30,8 @@ def find(case: Case) -> Iterator[Finding]:
         if (expired or each.ranges.free) and each.name not in case.attended:
             yield Finding(
                 code="lease-expired",
-                what=f"Whoever worked for listener {each.name!r} is gone without giving it back, "
-                "and nobody is there to take over. Nothing is lost: the next consumer does.",
-                mend=START,
+                what=f"The consumer of listener {each.name!r} is gone without releasing it, and "
+                "there is no other to take over. Nothing is lost: the next consumer takes over.",
+                fix=START,
                 evidence={"listener": each.name, "leases": expired, "ranges": each.ranges.free},
             )

@@ -1,4 +1,4 @@
-"""Asking everything, part by part."""
+"""Run every check, part by part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_outbox.errors import OutboxError
 
-from . import consumers, home, horizon, leftovers, listeners, log, server, storage, structure
+from . import (
+    consumers,
+    home,
+    horizon,
+    interference,
+    leftovers,
+    listeners,
+    log,
+    server,
+    storage,
+    structure,
+)
 from .case import Case, Thresholds
 from .finding import Finding
 
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 Part: TypeAlias = "Callable[[Case], Iterable[Finding]]"
 
 OF_TABLES: dict[str, Part] = {
+    "interference": interference.find,
     "home": home.find,
     "log": log.find,
     "storage": storage.find,
@@ -31,13 +43,13 @@ OF_TABLES: dict[str, Part] = {
     "horizon": horizon.find,
     "leftovers": leftovers.find,
 }
-"""What can be asked only when the tables are there."""
+"""Checks that need the tables to exist."""
 ALWAYS: dict[str, Part] = {"structure": structure.find, "server": server.find}
 WITHOUT_TABLES = {
     "no-tables", "no-version", "tables-too-old", "tables-too-new", "table-missing",
     "table-shadowed", "table-foreign", "column-missing",
 }  # fmt: skip
-"""Findings after which nothing can be asked of the tables."""
+"""Findings after which the tables can't be queried."""
 _WORST = ("error", "warning", "info")
 
 
@@ -49,10 +61,10 @@ def examine(
     thresholds: Thresholds | None = None,
     now: Callable[[], float] = time,
 ) -> list[Finding]:
-    """Everything that was found, the worst first. Reads only, in the connection's transaction.
+    """Every finding, worst first. Reads only, in the connection's transaction.
 
-    *declared* are the names of the listeners that the program has; without them nobody can tell
-    an orphan from a listener whose consumers are down.
+    *declared* are the names of the program's listeners; without them an orphan can't be
+    distinguished from a listener whose consumers are down.
     """
     case = Case(
         connection=connection,
@@ -68,7 +80,7 @@ def examine(
 
 
 def _found(case: Case, name: str, part: Part) -> list[Finding]:
-    """In a savepoint: what one part may not ask spoils nothing for the others."""
+    """In a savepoint: a query that one check may not run does not break the others."""
     try:
         with case.connection.begin_nested():
             return list(part(case))
@@ -79,8 +91,8 @@ def _found(case: Case, name: str, part: Part) -> list[Finding]:
         return [
             Finding(
                 code="not-examined",
-                what=f"A part of the examination was not possible: {name}.",
-                mend="Run the doctor as the role that consumes, or as the owner of the tables.",
+                what=f"A part of the examination could not run: {name}.",
+                fix="Run the doctor as the role that consumes, or as the owner of the tables.",
                 evidence={"part": name, "error": type(error).__name__, "reason": lines[0][:200]},
             )
         ]

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class Finding:
     code: str
     what: str
-    """A sentence or two for a person: what is the case, and what it means."""
-    mend: str
-    """The statement or command that mends it, or what to think about before one does."""
+    """A sentence or two for people: what was found, and what it means."""
+    fix: str
+    """The statement or command that fixes it, or what to consider first."""
     evidence: Mapping[str, object] = field(default_factory=dict)
-    """What was seen. Never a payload, a key, a password or the literal of a query."""
+    """What was observed. Never a payload, a key, a password or a literal of a query."""
 
     @property
     def severity(self) -> Severity:
@@ -33,5 +33,5 @@ class Finding:
             "severity": self.severity,
             "what": self.what,
             "evidence": dict(self.evidence),
-            "mend": self.mend,
+            "fix": self.fix,
         }

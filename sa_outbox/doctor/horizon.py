@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sa_outbox.sql import doctor as statements
+from sa_outbox.sql.people import doctor as statements
 
 from .case import in_words
 from .finding import Finding
@@ -29,7 +29,7 @@ def find(case: Case) -> Iterator[Finding]:
                 code="horizon-prepared",
                 what=f"A prepared transaction has written events {in_words(row.seconds)} ago, and "
                 f"nobody has ended it; it survives restarts. {_MEANS}",
-                mend=f"COMMIT PREPARED '{name}'; or ROLLBACK PREPARED '{name}'; whichever the "
+                fix=f"COMMIT PREPARED '{name}'; or ROLLBACK PREPARED '{name}'; whichever the "
                 "transaction manager that prepared it decided.",
                 evidence={"gid": row.gid, "role": row.role, "seconds": round(row.seconds, 1)},
             )
@@ -38,7 +38,7 @@ def find(case: Case) -> Iterator[Finding]:
                 code="horizon-held",
                 what=f"A transaction that has written events has been open for "
                 f"{in_words(row.seconds)}. {_MEANS}",
-                mend="Have the program end it; if it does not: "
+                fix="Have the program end it; if it does not: "
                 f"SELECT pg_terminate_backend({row.pid}); which rolls it back, with its events.",
                 evidence={
                     "pid": row.pid,
@@ -52,8 +52,8 @@ def find(case: Case) -> Iterator[Finding]:
         elif row.pid is not None and row.seconds is None:
             yield Finding(
                 code="not-examined",
-                what="A transaction of another role has written events; since when, this role may "
-                "not see.",
-                mend="GRANT pg_read_all_stats TO the role that runs the doctor.",
+                what="A transaction of another role has written events; this role may not see "
+                "since when.",
+                fix="GRANT pg_read_all_stats TO the role that runs the doctor.",
                 evidence={"part": "horizon", "pid": row.pid},
             )

@@ -1,4 +1,4 @@
-"""Listeners that nobody works for, that are paused, that have dead letters."""
+"""Listeners that nobody works on, that are paused, or that have dead letters."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def find(case: Case) -> Iterator[Finding]:
         if each.dead_letters:
             yield Finding(
                 code="dead-letters",
-                what=f"Listener {each.name!r} has deliveries that were given up: somebody has to "
+                what=f"Listener {each.name!r} has deliveries that were given up: someone has to "
                 "look at them, and replay or discard them.",
-                mend=case.command("dead-letters", "list", "--listener", each.name),
+                fix=case.command("dead-letters", "list", "--listener", each.name),
                 evidence={"listener": each.name, "dead_letters": each.dead_letters},
             )
 
@@ -40,7 +40,7 @@ def _nobodys(case: Case, each: ListenerOverview) -> Iterator[Finding]:
             code="listener-orphaned",
             what=f"Listener {each.name!r} is in the database, the program does not declare it, and "
             "no consumer works for it. No event above its cursor is ever removed.",
-            mend=case.command("listeners", "retire", each.name),
+            fix=case.command("listeners", "retire", each.name),
             evidence=evidence,
         )
     elif case.overview.consumers and (case.declared is None or each.lag_events):
@@ -48,7 +48,7 @@ def _nobodys(case: Case, each: ListenerOverview) -> Iterator[Finding]:
             code="listener-unattended",
             what=f"Consumers run, and none works for listener {each.name!r}: its events wait, and "
             "none above its cursor is ever removed.",
-            mend="Start a consumer that declares it; if it was renamed or removed: "
+            fix="Start a consumer that declares it; if it was renamed or removed: "
             + case.command("listeners", "retire", each.name),
             evidence=evidence,
         )
@@ -63,7 +63,7 @@ def _paused(case: Case, each: ListenerOverview) -> Iterator[Finding]:
             code="listener-paused",
             what=f"Listener {each.name!r} has been paused for {in_words(seconds)}. Its events "
             "wait, and none above its cursor is removed.",
-            mend=case.command("listeners", "resume", each.name),
+            fix=case.command("listeners", "resume", each.name),
             evidence={**_evidence(each), "paused_at": each.paused_at.isoformat()},
         )
 

@@ -1,4 +1,4 @@
-"""The beginning of a query, with nothing in it that may be secret. Pure."""
+"""The beginning of a query, without anything that may be secret. Pure."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _NEST = re.compile(r"/\*|\*/")
 
 
 def shape(query: str) -> str:
-    """*query* up to its first literal text, numbers as ``?``, comments left out, cut.
+    """*query* up to its first text literal, with numbers as ``?`` and without comments, truncated.
 
-    It ends at the first quote. Where a literal ends depends on how it begins and on a setting of
-    the session, and the server cuts long queries: guessed wrong, what comes after it would be
-    shown that is inside the next one.
+    It ends at the first quote. Where a literal ends depends on how it begins and on a session
+    setting, and the server truncates long queries: after a wrong guess, the content of the next
+    literal would be shown.
     """
     shown: list[str] = []
     place = 0
     while place < len(query):
         found = _TOKEN.match(query, place)
-        assert found is not None  # noqa: S101 - "other" takes any character
+        assert found is not None  # noqa: S101 - "other" matches any character
         place, kind = found.end(), found.lastgroup
         if kind == "quote":
             shown.append("…")
@@ -52,7 +52,7 @@ def shape(query: str) -> str:
 
 
 def _end_of_comment(query: str, place: int) -> int:
-    """Comments nest; one that does not end hides the rest."""
+    """Comments nest; an unterminated one hides the rest."""
     depth = 1
     for found in _NEST.finditer(query, place):
         depth += 1 if found.group() == "/*" else -1

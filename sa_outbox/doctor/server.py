@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sa_outbox.schema.inspection import quote
-from sa_outbox.sql import doctor as statements
+from sa_outbox.schema.problem import quote
+from sa_outbox.sql.people import doctor as statements
 
 from .case import in_words
 from .finding import Finding
@@ -32,13 +32,13 @@ def find(case: Case) -> Iterator[Finding]:
         yield Finding(
             code="server-too-old",
             what=f"The server is PostgreSQL {server.version_name}; sa_outbox needs 14 or newer.",
-            mend="Upgrade the server.",
+            fix="Upgrade the server.",
             evidence={"version": server.version_name},
         )
     yield from _durability(settings)
     yield from _timeouts(settings, server.database)
     yield from _connections(case, settings, server.connections)
-    # The answer was made at some moment between the two.
+    # The answer was produced at some moment between the two.
     off = max(before - server.now, server.now - after)
     if off > case.thresholds.clock:
         yield Finding(
@@ -46,7 +46,7 @@ def find(case: Case) -> Iterator[Finding]:
             what=f"The clock of this machine and the database's differ by {in_words(off)}. Leases "
             "and schedules go by the database's alone; times in logs, and the ids that programs "
             "here give their events, do not fit.",
-            mend="Have both follow a time server (NTP).",
+            fix="Synchronise both with a time server (NTP).",
             evidence={"seconds": round(off, 1)},
         )
 
@@ -58,7 +58,7 @@ def _durability(settings: Mapping[str, str]) -> Iterator[Finding]:
             code="fsync-off",
             what="The server does not write safely: when its machine crashes, the whole database "
             "may be lost. For tests only.",
-            mend="\n".join(f"ALTER SYSTEM SET {name} = on;" for name in unsafe)
+            fix="\n".join(f"ALTER SYSTEM SET {name} = on;" for name in unsafe)
             + "\nSELECT pg_reload_conf();",
             evidence=dict.fromkeys(unsafe, "off"),
         )
@@ -68,7 +68,7 @@ def _durability(settings: Mapping[str, str]) -> Iterator[Finding]:
             what="A commit does not wait for the disk: a crash of the server loses the last "
             "moments, data, events and cursors together. What handlers did outside for those "
             "events stays done.",
-            mend="Remove it where it is set (ALTER SYSTEM, ALTER DATABASE, ALTER ROLE, or the "
+            fix="Remove it where it is set (ALTER SYSTEM, ALTER DATABASE, ALTER ROLE, or the "
             "connection): synchronous_commit = on",
             evidence={"synchronous_commit": "off"},
         )
@@ -79,8 +79,8 @@ def _timeouts(settings: Mapping[str, str], database: str) -> Iterator[Finding]:
         yield Finding(
             code="idle-in-transaction",
             what="A program that forgets to end a transaction is never disconnected; if it has "
-            "written events, it holds the horizon for ever.",
-            mend=f"ALTER DATABASE {quote(database)} SET idle_in_transaction_session_timeout = "
+            "written events, it holds the horizon forever.",
+            fix=f"ALTER DATABASE {quote(database)} SET idle_in_transaction_session_timeout = "
             "'5min';",
             evidence={"idle_in_transaction_session_timeout": 0},
         )
@@ -89,7 +89,7 @@ def _timeouts(settings: Mapping[str, str], database: str) -> Iterator[Finding]:
             code="autovacuum-off",
             what="Autovacuum is switched off on the whole server: dead rows stay, and every table "
             "that is written gets slower.",
-            mend="ALTER SYSTEM SET autovacuum = on;\nSELECT pg_reload_conf();",
+            fix="ALTER SYSTEM SET autovacuum = on;\nSELECT pg_reload_conf();",
             evidence={"autovacuum": "off"},
         )
 
@@ -102,7 +102,7 @@ def _connections(case: Case, settings: Mapping[str, str], used: int) -> Iterator
             code="connections-used-up",
             what=f"{used} of the {most} connections that ordinary roles can have are in use. A "
             "consumer needs up to 7 of its own, and one for each handler that has a session.",
-            mend="Raise max_connections, lower the pools of the programs, or put a pooler in "
+            fix="Raise max_connections, lower the pools of the programs, or put a pooler in "
             "front of the producers.",
             evidence={"used": used, "most": most},
         )

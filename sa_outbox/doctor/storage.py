@@ -1,12 +1,12 @@
-"""Settings of the small tables that are written all the time, and what they have grown to."""
+"""Settings of the small tables that are written constantly, and how large they have become."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sa_outbox.schema.inspection import quote
-from sa_outbox.sql import doctor as statements
-from sa_outbox.sql.names import quoted
+from sa_outbox.schema.problem import quote
+from sa_outbox.sql.people import doctor as statements
+from sa_outbox.sql.server.names import quoted
 
 from .finding import Finding
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _OFF = ("false", "off", "0", "no")
 A_ROW = 16_384
-"""Bytes that a listener's row may well take, with its dead versions and the free half of a page."""
+"""Bytes that a listener's row may reasonably take, including dead versions and the free half of a
+page."""
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -48,9 +49,9 @@ def _options(table: Table, found: Mapping[str, str]) -> Iterator[Finding]:
         settings = ", ".join(f"{name} = {declared[name]}" for name in differ)
         yield Finding(
             code="storage-changed",
-            what=f"{table.name} has other storage settings than the migration gave it. It is "
-            "written all the time, and slow when its dead rows stay.",
-            mend=f"ALTER TABLE {quoted(table)} SET ({settings});",
+            what=f"{table.name} has different storage settings than the migration gave it. "
+            "It is written constantly, and becomes slow when dead rows stay.",
+            fix=f"ALTER TABLE {quoted(table)} SET ({settings});",
             evidence={name: value or "not set" for name, value in differ.items()},
         )
 
@@ -59,7 +60,7 @@ def _unvacuumed(table: str) -> Finding:
     return Finding(
         code="autovacuum-off",
         what=f"Autovacuum is switched off for {table}: dead rows stay, and reading gets slower.",
-        mend=f"ALTER TABLE {table} RESET (autovacuum_enabled);",
+        fix=f"ALTER TABLE {table} RESET (autovacuum_enabled);",
         evidence={"table": table},
     )
 
@@ -74,6 +75,6 @@ def _bloat(case: Case, row: Row[str, list[str], int, int]) -> Iterator[Finding]:
             what=f"{case.tables.listeners.name} has {rows} rows and {size} bytes: dead rows could "
             "not be removed for a while, usually because of a transaction that was open for long. "
             "Every write of a cursor is slower for it.",
-            mend=f"VACUUM FULL {table};",
+            fix=f"VACUUM FULL {table};",
             evidence={"rows": rows, "bytes": size, "dead_rows": dead},
         )

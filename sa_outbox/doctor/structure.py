@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def find(case: Case) -> Iterator[Finding]:
     problems = schema.problems(case.connection, case.names)
     for each in problems:
-        yield Finding(code=each.code, what=f"{each.what}.", mend=each.mend)
+        yield Finding(code=each.code, what=f"{each.what}.", fix=each.fix)
     if problems:
         return
     role, grants = schema.missing_grants(case.connection, case.names)
     if grants:
         yield Finding(
             code="no-right",
-            what=f"Role {role!r} may not consume: a consumer of this role does not start.",
-            mend="\n".join(grants),
+            what=f"Role {role!r} may not consume: a consumer with this role does not start.",
+            fix="\n".join(grants),
             evidence={"role": role},
         )

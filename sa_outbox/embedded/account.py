@@ -1,8 +1,8 @@
-"""Who runs postgres, and what that account can reach.
+"""Which account runs postgres, and what it can reach.
 
-postgres refuses to run as root. A program that is root starts it as somebody else, who may be
-unable to reach what root can: a virtual environment in a home that is closed. The kernel is asked
-by trying, as that account; a calculation from modes would miss mounts and access lists.
+postgres refuses to run as root. A program that is root starts it as another account, which may be
+unable to reach what root can: a virtual environment in a closed home directory. This is tested by
+trying, as that account; a calculation from file modes would miss mounts and access lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sa_outbox.errors import EmbeddedError
 
-# The path of a unix socket has room for 103 bytes on macOS, 107 on Linux. Behind this much come
+# The path of a unix socket is limited to 103 bytes on macOS, 107 on Linux. This is followed by
 # "/sa_outbox-12345678/.s.PGSQL.65535" and a reserve.
 _LONGEST_BASE = 64
 
@@ -31,9 +31,9 @@ class Account:
 
 
 def choose_account(data: Path | None) -> Account | None:
-    """Who shall run postgres; None: whoever runs this program.
+    """The account that runs postgres; None: the one that runs this program.
 
-    For root it is the owner of an existing data folder, else an account that owns nothing.
+    For root it is the owner of an existing data folder, otherwise an account that owns nothing.
     """
     if os.geteuid() != 0:
         return None
@@ -59,12 +59,12 @@ def _account(uid: int, *, why: str) -> Account:
 
 
 def can_run(program: Path, account: Account | None) -> bool:
-    """Whether *account* can start *program*, which is asked for its version."""
+    """Whether *account* can start *program*; tries it with --version."""
     return _succeeds([str(program), "--version"], account)
 
 
 def can_write(folder: Path, account: Account | None) -> bool:
-    """Whether *account* can reach *folder* and make files in it."""
+    """Whether *account* can reach *folder* and create files in it."""
     return _succeeds(["/bin/sh", "-c", '[ -w "$1" ] && [ -x "$1" ]', "sh", str(folder)], account)
 
 
@@ -91,7 +91,7 @@ def _succeeds(command: list[str], account: Account | None) -> bool:
 
 
 def temporary_base(account: Account | None) -> Path:
-    """A folder for temporary folders: short enough for a socket's path, open to *account*."""
+    """A folder for temporary folders: short enough for a socket's path, accessible to *account*."""
     for base in (Path(tempfile.gettempdir()).absolute(), Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - mkdtemp makes a private folder in it
         if len(os.fsencode(base)) <= _LONGEST_BASE and can_write(base, account):
             return base

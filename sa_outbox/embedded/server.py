@@ -42,10 +42,10 @@ _NOT_SAFE_AND_FAST: Final[Mapping[str, str]] = {
 class EmbeddedPostgres:
     """A PostgreSQL server that lives no longer than this program.
 
-    ``data``: a folder to keep, made if it is missing and used again at the next start, with the
-    same password. None: a temporary folder, removed at the end; such a server does not wait for
-    the disk. ``settings``: as in postgresql.conf; they win over the defaults here and over
-    ``ALTER SYSTEM``. ``port``: None for a free one.
+    ``data``: a folder to keep, created if it is missing and reused at the next start, with the same
+    password. None: a temporary folder, removed at the end; such a server does not wait for the
+    disk. ``settings``: as in postgresql.conf; they override the defaults here and ``ALTER SYSTEM``.
+    ``port``: None for a free one.
 
     For root, postgres runs as the owner of the data folder or as ``nobody``, who must be able to
     reach that folder.
@@ -89,7 +89,8 @@ class EmbeddedPostgres:
         self.stop()
 
     def start(self) -> None:
-        """Start the server and return when it takes connections. Running already: nothing."""
+        """Start the server and return when it accepts connections. Does nothing if it is
+        running."""
         if self._link is not None:
             return
         self._binaries = find_binaries()
@@ -121,8 +122,9 @@ class EmbeddedPostgres:
         }
 
     def stop(self) -> None:
-        """Stop the server and remove what was temporary. Not running, or in a fork: nothing."""
-        # At the end of a fork the handlers of atexit run too; the server is not the fork's.
+        """Stop the server and remove what was temporary. Does nothing if it is not running, or in a
+        fork."""
+        # At the end of a fork atexit handlers run too; the server does not belong to the fork.
         if self._link is None or os.getpid() != self._owner:
             return
         link, self._link = self._link, None
@@ -136,14 +138,14 @@ class EmbeddedPostgres:
             self._link.wait()
 
     def url(self, driver: str | None = None, *, database: str = "postgres") -> str:
-        """The address for a driver of SQLAlchemy, or for libpq; holds the password."""
+        """The URL for a SQLAlchemy driver, or for libpq; contains the password."""
         scheme = f"postgresql+{driver}" if driver else "postgresql"
         facts = self._running()
         place = f"{self.host}:{facts.port}/{quote(database, safe='')}"
         return f"{scheme}://postgres:{facts.password}@{place}"
 
     def create_database(self, name: str, *, driver: str | None = None) -> str:
-        """Make an empty database; its address."""
+        """Create an empty database and return its URL."""
         facts = self._running()
         createdb = self._binaries / "createdb"
         if not os.access(createdb, os.X_OK):
@@ -157,7 +159,7 @@ class EmbeddedPostgres:
             check=False,
         )
         if answer.returncode != 0:
-            raise EmbeddedError(f"can't make the database {name!r}: {answer.stderr.strip()}")
+            raise EmbeddedError(f"can't create the database {name!r}: {answer.stderr.strip()}")
         return self.url(driver, database=name)
 
     @property
@@ -171,7 +173,7 @@ class EmbeddedPostgres:
 
     @property
     def version(self) -> str:
-        """As in ``"18.1"``."""
+        """Such as ``"18.1"``."""
         self._running()
         return self._version
 
@@ -187,7 +189,7 @@ class EmbeddedPostgres:
 
     @property
     def log(self) -> Path:
-        """What the server has to say; gone after ``stop``."""
+        """The server's log; gone after ``stop``."""
         return Path(self._running().run) / "server.log"
 
     def _running(self) -> Facts:

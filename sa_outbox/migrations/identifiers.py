@@ -1,7 +1,7 @@
-"""The names a migration is given: checked, then quoted.
+"""The names passed to a migration: checked, then quoted.
 
-A copy of the rule in ``settings.py``, because a frozen migration depends on nothing that changes;
-a test compares the two.
+A copy of the rule in ``settings.py``, because a frozen migration depends on nothing that changes; a
+test compares the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_names(schema: str | None, prefix: str) -> None:
 
 
 def qualified(schema: str | None, name: str) -> str:
-    """The quoted name of a relation, behind its schema if it has one."""
+    """The quoted name of a relation, with its schema if it has one."""
     return f'"{name}"' if schema is None else f'"{schema}"."{name}"'
 
 

@@ -131,7 +131,11 @@ CREATE TABLE {log} (
     "run_at" timestamp with time zone,
     "priority" smallint NOT NULL DEFAULT 0,
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT "{prefix}_pkey" PRIMARY KEY ("id")
+    CONSTRAINT "{prefix}_pkey" PRIMARY KEY ("id"),
+    CONSTRAINT "{prefix}_type_check" CHECK (char_length("event_type") <= 200),
+    CONSTRAINT "{prefix}_key_check" CHECK (octet_length("key") <= 512),
+    CONSTRAINT "{prefix}_tenant_check" CHECK (octet_length("tenant") <= 512),
+    CONSTRAINT "{prefix}_time_check" CHECK (isfinite("run_at") AND isfinite("created_at"))
 ) PARTITION BY RANGE ("id")"""
     # Partition n holds the ids from n * size up to (n + 1) * size.
     partitions = [
@@ -173,8 +177,8 @@ CREATE TABLE {qualified(schema, prefix + "_listeners")} (
     "retry_count" integer NOT NULL DEFAULT 0,
     "retry_position" bigint,
     "crashes" integer NOT NULL DEFAULT 0,
-    "suspect_position" bigint,
-    "suspect_count" integer NOT NULL DEFAULT 0,
+    "crashed_terms" bigint[] NOT NULL DEFAULT '{{}}',
+    "suspects" jsonb NOT NULL DEFAULT '{{}}',
     "retry_after" timestamp with time zone,
     "errors" jsonb NOT NULL DEFAULT '[]',
     "last_error_code" text,
@@ -187,6 +191,7 @@ CREATE TABLE {qualified(schema, prefix + "_listeners")} (
     "barrier" bigint,
     "barrier_expires_at" timestamp with time zone,
     "fingerprint" text,
+    "event_types" text[],
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT "{prefix}_listeners_pkey" PRIMARY KEY ("name", "partition"),
@@ -226,7 +231,6 @@ CREATE TABLE {deliveries} (
     "priority" smallint NOT NULL DEFAULT 0,
     "due_at" timestamp with time zone,
     "attempts" integer NOT NULL DEFAULT 0,
-    "crashes" integer NOT NULL DEFAULT 0,
     "errors" jsonb NOT NULL DEFAULT '[]',
     "last_error_code" text,
     "last_error" text,
@@ -271,8 +275,8 @@ CREATE TABLE {qualified(schema, prefix + "_ranges")} (
     "revision" bigint NOT NULL DEFAULT 0,
     "gaps" jsonb NOT NULL,
     "crashes" integer NOT NULL DEFAULT 0,
-    "suspect_position" bigint,
-    "suspect_count" integer NOT NULL DEFAULT 0,
+    "crashed_terms" bigint[] NOT NULL DEFAULT '{{}}',
+    "suspects" jsonb NOT NULL DEFAULT '{{}}',
     "locked_by" text,
     "lease_token" bigint NOT NULL DEFAULT 1,
     "lease_expires_at" timestamp with time zone,
@@ -290,7 +294,6 @@ def _dead_letters(schema: str | None, prefix: str) -> tuple[str, ...]:
 CREATE TABLE {dead_letters} (
     "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     "listener" text NOT NULL,
-    "partition" smallint NOT NULL DEFAULT 0,
     "position" bigint NOT NULL,
     "event_id" uuid NOT NULL,
     "event_type" text NOT NULL,

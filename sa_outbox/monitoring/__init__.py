@@ -1,4 +1,4 @@
-"""Watching a consumer from outside: everything is made from its observations.
+"""Monitoring a consumer: everything is derived from its observations.
 
 =====================  ============================================================================
 ``families.py``        every metric: its name, its kind, its labels, what it counts
@@ -10,7 +10,7 @@
 ``files/``             a dashboard for Grafana, and alert rules for Prometheus
 =====================  ============================================================================
 
-A consumer needs none of it, and nothing here is loaded by ``import sa_outbox``.
+A consumer needs none of this, and ``import sa_outbox`` loads none of it.
 """
 
 from .health import Health

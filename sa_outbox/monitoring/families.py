@@ -1,7 +1,7 @@
-"""Every metric, declared once: the numbers, the page ``docs/metrics.md`` and the tests follow.
+"""Every metric, declared once: the exported numbers, ``docs/metrics.md`` and the tests follow.
 
 Labels have few values: listeners and crons that the program declares, event types that it declares
-(``other`` for the rest), and words of our own. Never a key, a tenant, an id.
+(``other`` for the rest), and fixed words. Never a key, a tenant or an id.
 """
 
 from __future__ import annotations
@@ -45,47 +45,47 @@ SETTLED = _counter(
     "Attempts whose outcome is committed: done, retry, dead, cancelled.",
     *("listener", "event_type", "outcome"),
 )
-FAILED = _counter("attempts_failed", "Handlers that raised, or took too long.", "listener")
+FAILED = _counter("attempts_failed", "Handlers that raised or timed out.", "listener")
 DURATION = _histogram("handler_seconds", "How long handlers ran.", "listener")
 DEAD = _counter("dead_letters", "Deliveries given up.", "listener", "reason")
 CAREFUL = _counter("careful_attempts", "Attempts alone, after a crash.", "listener")
 
 # What waits
 BACKLOG = _gauge("backlog_events", "Events that the listener has not handled.", "listener")
-LAG = _gauge("lag_seconds", "Since the oldest of those was written.", "listener")
+LAG = _gauge("lag_seconds", "Age of the oldest of those.", "listener")
 WAITING = _gauge("waiting_deliveries", "Deliveries with a row of their own.", "listener", "state")
 OPEN_DEAD = _gauge("open_dead_letters", "Dead letters that nobody has resolved.", "listener")
-IN_HAND = _gauge("in_hand", "Events that handlers of this process have now.", "listener")
+IN_FLIGHT = _gauge("in_flight", "Events that handlers of this process have now.", "listener")
 PAUSED = _gauge("paused", "1 while the listener is paused.", "listener")
 
 # Reading
 READ = _counter("events_read", "Events read from the log.", "listener")
-POSITION = _gauge("log_position", "The highest id of the log that was visible.")
-LOOKED = _histogram("look_seconds", "How long a look at the horizon took.")
+POSITION = _gauge("log_position", "The highest id the log has reached.")
+LOOKED = _histogram("look_seconds", "How long reading the horizon took.")
 NOTIFIED = _counter("notifications", "Notifications that came.", "of")
-WOKEN = _counter("wakeups", "Looks, by what led to them.", "by")
-HORIZON = _gauge("horizon_age_seconds", "For how long the horizon has stood below the log's end.")
+WOKEN = _counter("wakeups", "Wakeups, by cause.", "by")
+HORIZON = _gauge("horizon_age_seconds", "How long the horizon has been below the log's end.")
 WRITERS = _gauge("open_writers", "Transactions that may still add events below the log's end.")
 
 # Leases
 CLAIMED = _counter("leases_claimed", "Cursors and ranges of queues that were claimed.", "listener")
-LOST = _counter("leases_lost", "Leases that were lost while they were worked under.", "listener")
+LOST = _counter("leases_lost", "Leases that were lost while in use.", "listener")
 HELD = _gauge("leases_held", "Cursors that this consumer holds.", "listener")
 RANGES = _gauge("ranges_held", "Ranges of queues that this consumer holds.")
 
 # Retention
 DROPPED = _counter("partitions_dropped", "Partitions of the log that were dropped.")
-PURGED = _counter("rows_purged", "Rows of other tables whose time was over.", "table")
+PURGED = _counter("rows_purged", "Expired rows that were deleted, by table.", "table")
 
 # The process
 RUNNING = _gauge("consumer_running", "1 while the consumer works, 0 before and after.")
-AWAY = _counter("database_away", "Times that the database could not be reached, or refused.")
-RELAY_AWAY = _counter(
-    "relay_away", "Times that a relay could not reach what it forwards to.", "listener"
+AWAY = _counter("database_away", "Times the database was unreachable or refused.")
+RELAY_AWAY = _counter("relay_away", "Times a relay could not reach its receiver.", "listener")
+BLOCKED = _counter("loop_blocked", "Times something blocked the event loop.")
+IGNORED = _counter(
+    "cancels_ignored", "Handlers that kept running after being cancelled.", "listener"
 )
-BLOCKED = _counter("loop_blocked", "Times that something blocked the event loop.")
-IGNORED = _counter("cancels_ignored", "Handlers that went on after their cancellation.", "listener")
 TICKED = _counter("ticks", "Events that crons have added.", "cron")
-ORPHANED = _gauge("orphaned_listeners", "Cursors in the database that nobody here declares.")
+ORPHANED = _gauge("orphaned_listeners", "Cursors in the database of undeclared listeners.")
 
 FAMILIES: Final = tuple(each for each in tuple(vars().values()) if isinstance(each, Family))

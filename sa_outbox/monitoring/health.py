@@ -1,8 +1,8 @@
-"""Is it alive, is it ready? Two questions with different answers while the database is away.
+"""Is it alive, is it ready? The answers differ while the database is unreachable.
 
-Alive is what only a new process would mend: an event loop that turns. A database that is away is
-not among it; all processes would be killed for it, again and again, and be no help when it is back.
-Ready is: it does its work now.
+Not alive means that only a new process would help: the event loop is stuck. An unreachable database
+does not count: all processes would be killed for it, again and again, and be of no use when it is
+back. Ready means that it is doing its work now.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from sa_outbox.settings import ConsumerSettings
 
 NEEDED = ("horizon", "leases")
-"""Places whose outage stops the work. Without LISTEN it goes on by polling; that a handler's own
-statements fail is not known to be everybody's trouble."""
-PAUSES = 10.0
-"""Seconds, more than between two attempts. An outage that is not told of again is over: who has
-lost every lease in it does not look at the horizon any more, and tells of no end."""
+"""The places whose outage stops the work. Without LISTEN it continues by polling; if a handler's
+own statements fail, that need not affect others."""
+OUTAGE_SECONDS = 10.0
+"""Seconds, longer than the pause between two attempts. An outage that is not reported again is
+over: a consumer that lost every lease during it no longer reads the horizon, and reports no end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """*reasons* is empty when all is well. They name nothing of the database or of the data."""
+    """*reasons* is empty when all is well. They reveal nothing about the database or the data."""
 
     reasons: tuple[str, ...] = ()
 
@@ -46,7 +46,7 @@ class Answer:
 
 
 class Health:
-    """An observer that can say both. The answers may be asked for by any thread."""
+    """An observer that answers both. Any thread may ask."""
 
     def __init__(self, settings: ConsumerSettings, *, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -56,8 +56,8 @@ class Health:
         self._turned_at: float | None = None
         self._kept_at: float | None = None
         self._away: dict[str, tuple[float, float]] = {}
-        """Where, to when it began and when it was told of last."""
-        self._stale = settings.statement_timeout.total_seconds() + PAUSES
+        """Place to when the outage began and when it was last reported."""
+        self._stale = settings.statement_timeout.total_seconds() + OUTAGE_SECONDS
         self._state = "it has not started yet"
 
     def __call__(self, observation: Observation) -> None:
@@ -92,15 +92,15 @@ class Health:
         return Answer()
 
     def ready(self) -> Answer:
-        """Good while it works: started (which verifies the schema) and not stopping, with a
-        database that answers, or has been away for less than ``probe_timeout``, and leases renewed
-        within ``lease_duration``."""
+        """True while it works: started (which verifies the schema) and not stopping, with a
+        database that answers, or has been unreachable for less than ``probe_timeout``, and with
+        leases renewed within ``lease_duration``."""
         reasons = list(self.alive().reasons)
         if self._state:
             return Answer((*reasons, self._state))
         now = self._now()
         places = tuple(self._away.values())
-        away = [now - since for since, told_at in places if now - told_at <= self._stale]
+        away = [now - since for since, seen_at in places if now - seen_at <= self._stale]
         if away and max(away) > self._patience:
             reasons.append(f"the database has been away for {max(away):.0f} s")
         if self._kept_at is not None and now - self._kept_at > self._lease:

@@ -1,8 +1,8 @@
-"""Counting what a consumer tells.
+"""Counts what a consumer reports.
 
-Plain numbers in dicts, changed in the event loop without a lock, and copied when somebody asks: an
-event costs two additions, whatever library reads them. Copying a dict and a list are one step each
-for the thread that reads; a number that is added meanwhile is in the next answer.
+Plain numbers in dicts, changed in the event loop without a lock and copied on request: an event
+costs two additions, whatever library reads them. Copying a dict or a list is one atomic step for
+the reading thread; a number added meanwhile appears in the next answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sa_outbox import observe
-from sa_outbox.event_types import event_types
+from sa_outbox.event.types import event_types
 
 from . import families
 from .families import BUCKETS, FAMILIES
@@ -49,7 +49,7 @@ class Metrics:
         metrics = Metrics(outbox)
         consumer = Consumer(outbox, engine, observers=[metrics])
 
-    ``prometheus.register(metrics)`` shows them to a registry; ``Monitor`` serves them.
+    ``prometheus.register(metrics)`` adds them to a registry; ``Monitor`` serves them.
     """
 
     wants_measures = True
@@ -64,7 +64,7 @@ class Metrics:
         }
         self._final = 0
         self._held_since: float | None = None
-        for family in FAMILIES:  # what can happen at any time is 0 until it does
+        for family in FAMILIES:  # counters start at 0
             if family.kind != "histogram" and not family.labels:
                 self._numbers[family.name][()] = 0
         self._settled = self._numbers[families.SETTLED.name]
@@ -104,7 +104,7 @@ class Metrics:
             count(observation)
 
     def numbers(self) -> Iterator[tuple[Family, dict[Labels, float]]]:
-        """Every counter and gauge, as they are now. For any thread."""
+        """Every counter and gauge, with current values. For any thread."""
         since = self._held_since
         self._set(families.HORIZON, 0.0 if since is None else monotonic() - since)
         for family in FAMILIES:
@@ -112,7 +112,7 @@ class Metrics:
                 yield family, self._numbers[family.name].copy()
 
     def durations(self) -> Iterator[tuple[Family, dict[Labels, tuple[list[int], float]]]]:
-        """Every histogram: how many fell below each bound (not summed up), and their sum."""
+        """Every histogram: how many fell into each bucket (not cumulative), and their sum."""
         for family in FAMILIES:
             if family.kind == "histogram":
                 found = self._durations[family.name].copy()
@@ -135,7 +135,7 @@ class Metrics:
         durations.add(seen.seconds)
 
     def _bounded(self, event_type: str) -> str:
-        """What the log holds may be anybody's; a label has the names that the program declares."""
+        """The log may contain anything; a label takes only names that the program declares."""
         if event_type in self._listened or event_types.version_of(event_type) is not None:
             return event_type
         return OTHER
@@ -147,12 +147,12 @@ class Metrics:
         for state in ("scheduled", "parked", "behind"):
             self._set(families.WAITING, getattr(seen, state), listener, state)
         self._set(families.OPEN_DEAD, seen.dead_letters, listener)
-        self._set(families.IN_HAND, seen.in_hand, listener)
+        self._set(families.IN_FLIGHT, seen.in_flight, listener)
         self._set(families.PAUSED, int(seen.paused), listener)
 
     def _note_look(self, seen: observe.Looked) -> None:
         self._durations[families.LOOKED.name].setdefault((), Durations()).add(seen.seconds)
-        self._set(families.POSITION, seen.ceiling)
+        self._set(families.POSITION, max(seen.highest, seen.ceiling))
         self._set(families.WRITERS, seen.writers)
         if seen.final >= seen.ceiling:
             self._held_since = None

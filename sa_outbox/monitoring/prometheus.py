@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def register(metrics: Metrics, registry: CollectorRegistry | None = None) -> CollectorRegistry:
-    """Have *registry* show these numbers; a registry of their own without one.
+    """Add these numbers to *registry*, or to a new registry.
 
-    ``prometheus_client.REGISTRY`` shows them beside those of the program. Raises
-    :class:`ConfigError` when ``prometheus_client`` is not installed.
+    ``prometheus_client.REGISTRY`` shows them next to the program's own. Raises :class:`ConfigError`
+    when ``prometheus_client`` is not installed.
     """
     library = _library("prometheus_client")
     own: CollectorRegistry = registry or library.CollectorRegistry(auto_describe=False)
@@ -31,13 +31,13 @@ def register(metrics: Metrics, registry: CollectorRegistry | None = None) -> Col
 
 
 def rendered(registry: CollectorRegistry) -> tuple[str, bytes]:
-    """The content type, and everything that *registry* shows, as Prometheus reads it."""
+    """The content type, and everything in *registry*, in Prometheus' format."""
     library = _library("prometheus_client")
     return str(library.CONTENT_TYPE_LATEST), bytes(library.generate_latest(registry))
 
 
 class _Collector:
-    """Asked for everything at each scrape. Reads copies: no lock that a consumer would wait for."""
+    """Called at each scrape. Reads copies: a consumer never waits for a lock."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -61,7 +61,7 @@ class _Collector:
 
 
 def _summed_up(counts: list[int]) -> list[tuple[str, float]]:
-    """Each bound with how many are at or below it, as the format has it."""
+    """Each bound with how many are at or below it, as the format requires."""
     bounds = [*(str(each) for each in BUCKETS), "+Inf"]
     below, summed = 0, []
     for bound, count in zip(bounds, counts, strict=True):

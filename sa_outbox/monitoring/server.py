@@ -1,8 +1,10 @@
 """``/healthz``, ``/readyz`` and ``/metrics`` over HTTP, from a thread of its own.
 
-The thread has an event loop of its own, so it can say that the consumer's does not turn. It answers
-three paths, one request per connection, and trusts nobody: a request has few bytes and little time,
-connections are few, and no answer holds more than these pages say.
+The thread has its own event loop, so it can report that the consumer's is stuck. It answers three
+paths, one request per connection, and trusts nobody: a request is limited in bytes and time, and no
+answer holds more than these pages. Connections are few. When there is no room for another one, the
+one that has been silent longest is closed: a probe sends its request at once, and is answered
+however many others hold connections and send nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sa_outbox.monitoring")
 
-MOST_BYTES = 8_192
-"""Of a request, with its headers."""
-READING, WRITING = 5.0, 5.0
-"""Seconds for a request to arrive, and for its answer to be taken."""
-MOST_CONNECTIONS = 50
-BEAT = 0.5
-"""Seconds between two questions to the consumer's event loop."""
-ENDS_WITHIN = 10.0
+MAX_BYTES = 8_192
+"""Maximum size of a request, including headers."""
+READ_SECONDS, WRITE_SECONDS = 5.0, 5.0
+"""Seconds for a request to arrive, and for its answer to be read."""
+MAX_CONNECTIONS = 50
+BEAT_SECONDS = 0.5
+"""Seconds between two probes of the consumer's event loop."""
+JOIN_SECONDS = 10.0
 _JSON, _TEXT = "application/json", "text/plain; charset=utf-8"
 
 
@@ -52,8 +54,7 @@ class Monitor:
             await consumer.run()
 
     Entered in the event loop that runs the consumer. *port* 0: any that is free, see ``port``.
-    Nothing is encrypted and nobody is asked for a password: *host* is the machine itself unless
-    you say otherwise.
+    There is no encryption and no password: by default *host* is the local machine only.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Monitor:
         self.health = Health(consumer.settings)
         self._observers = consumer.observers
         self._registry = registry
-        self._open = 0
+        self._open: dict[asyncio.StreamWriter, bool] = {}
+        """Open connections, oldest first; whether each has sent a request."""
         self._watched: asyncio.AbstractEventLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -88,7 +90,7 @@ class Monitor:
             target=self._run, args=(listening,), name="sa_outbox monitor", daemon=True
         )
         self._thread.start()
-        self._serving.wait(ENDS_WITHIN)
+        self._serving.wait(JOIN_SECONDS)
         return self
 
     def __exit__(
@@ -101,10 +103,10 @@ class Monitor:
         if self._loop is not None and self._stopping is not None and self._thread is not None:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(ENDS_WITHIN)
+            self._thread.join(JOIN_SECONDS)
 
     def respond(self, head: bytes) -> tuple[HTTPStatus, str, bytes]:
-        """The answer to a request, of which *head* is the line and the headers."""
+        """The response to a request; *head* is its request line and headers."""
         words = head.partition(b"\r\n")[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _plain(HTTPStatus.BAD_REQUEST)
@@ -112,9 +114,9 @@ class Monitor:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         match words[1].partition(b"?")[0]:
             case b"/healthz":
-                return _told(self.health.alive())
+                return _respond(self.health.alive())
             case b"/readyz":
-                return _told(self.health.ready())
+                return _respond(self.health.ready())
             case b"/metrics" if self._registry is not None:
                 return HTTPStatus.OK, *prometheus.rendered(self._registry)
             case _:
@@ -126,20 +128,20 @@ class Monitor:
         try:
             asyncio.run(self._serve(listening))
         except Exception:
-            log.exception("the monitor has ended; the consumer goes on")
+            log.exception("the monitor has ended; the consumer continues")
         finally:
             listening.close()
             self._serving.set()
 
     async def _serve(self, listening: socket.socket) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._answer, sock=listening, limit=MOST_BYTES)
+        server = await asyncio.start_server(self._answer, sock=listening, limit=MAX_BYTES)
         self._serving.set()
         try:
             while not self._stopping.is_set():
                 self._ask()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT):
+                    async with asyncio.timeout(BEAT_SECONDS):
                         await self._stopping.wait()
         finally:
             server.close()
@@ -150,23 +152,32 @@ class Monitor:
                 self._watched.call_soon_threadsafe(self.health.turned)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._open[writer] = False
+        self._make_room()
         try:
-            if self._open <= MOST_CONNECTIONS:
-                await self._converse(reader, writer)
+            await self._converse(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # gone, or too slow: the connection ends
         except Exception:
             log.exception("a request could not be answered")
         finally:
-            self._open -= 1
+            del self._open[writer]
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    def _make_room(self) -> None:
+        """Close the connection that has been silent longest, else the oldest; its task notices."""
+        connections = {each: asked for each, asked in self._open.items() if not _is_cut(each)}
+        silent = [each for each, asked in connections.items() if not asked]
+        asked = [each for each, asked in connections.items() if asked]
+        for each in (*silent, *asked)[: max(0, len(connections) - MAX_CONNECTIONS)]:
+            each.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = b""
         try:
-            async with asyncio.timeout(READING):
+            async with asyncio.timeout(READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
+                self._open[writer] = True
         except TimeoutError:
             status, kind, body = _plain(HTTPStatus.REQUEST_TIMEOUT)
         except asyncio.LimitOverrunError:
@@ -174,7 +185,7 @@ class Monitor:
         else:
             status, kind, body = self._safely(head)
         writer.write(_head(status, kind, len(body)) + (b"" if head[:5] == b"HEAD " else body))
-        async with asyncio.timeout(WRITING):
+        async with asyncio.timeout(WRITE_SECONDS):
             await writer.drain()
             writer.close()
             await writer.wait_closed()
@@ -183,21 +194,25 @@ class Monitor:
         try:
             return self.respond(head)
         except Exception:
-            # A registry that is shared shows collectors of others, which may raise.
+            # A shared registry has other collectors, which may raise.
             log.exception("a request could not be answered")
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _is_cut(connection: asyncio.StreamWriter) -> bool:
+    return connection.transport.is_closing()
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
         kind = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=kind, backlog=MOST_CONNECTIONS)
+        return socket.create_server((host, port), family=kind, backlog=MAX_CONNECTIONS)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"the monitor can't listen on {host}, port {port}: {reason}") from error
 
 
-def _told(answer: Answer) -> tuple[HTTPStatus, str, bytes]:
+def _respond(answer: Answer) -> tuple[HTTPStatus, str, bytes]:
     status = HTTPStatus.OK if answer.is_good else HTTPStatus.SERVICE_UNAVAILABLE
     document = {"status": "ok" if answer.is_good else "not ok", "reasons": answer.reasons}
     return status, _JSON, json.dumps(document).encode() + b"\n"

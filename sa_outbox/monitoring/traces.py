@@ -1,9 +1,9 @@
-"""OpenTelemetry: a span for each event that is added, and for each attempt to handle it.
+"""OpenTelemetry: a span for each added event, and for each attempt to handle it.
 
-The extra ``sa_outbox[otel]``, which is the API only; without an SDK that the program configures, no
-span is recorded. The first attempt goes on in the trace of whoever added the event. A later one may
-come hours after it: it begins a trace of its own, with a link; so does a batch, with a link to each
-of its events. No attribute holds a payload, a key, a tenant or an error's text.
+The extra ``sa_outbox[otel]`` is the API only; unless the program configures an SDK, no span is
+recorded. The first attempt continues the trace of whoever added the event. A later attempt may come
+hours later: it starts its own trace, with a link; so does a batch, with a link to each of its
+events. No attribute holds a payload, a key, a tenant or an error's text.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox import tracing
 from sa_outbox._version import __version__
 from sa_outbox.errors import ConfigError
+from sa_outbox.event import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span, TracerProvider
 
-    from sa_outbox.event import Event
+    from sa_outbox.event.event import Event
 
-MOST_LINKS = 100
-"""Of a batch: an SDK keeps 128 by default."""
+MAX_LINKS = 100
+"""Maximum links of a batch: an SDK keeps 128 by default."""
 _CARRIED = ("traceparent", "tracestate")
 _SYSTEM = {"messaging.system": "sa_outbox"}
 
 
 def instrument(tracer_provider: TracerProvider | None = None) -> None:
-    """Make spans in this process from now on, with the program's own provider or this one.
+    """Create spans in this process from now on, with the program's own provider or this one.
 
     Call it before a consumer starts. Raises :class:`ConfigError` when OpenTelemetry's API is not
     installed.
@@ -40,7 +40,7 @@ def instrument(tracer_provider: TracerProvider | None = None) -> None:
 
 
 def uninstrument() -> None:
-    """Make none any more. A consumer that runs makes them until it stops."""
+    """Stop creating spans. A running consumer keeps creating them until it stops."""
     tracing.present = None
 
 
@@ -53,18 +53,18 @@ class _Traces:
         except ImportError as error:
             raise ConfigError("traces need OpenTelemetry: pip install 'sa_outbox[otel]'") from error
         self._tracer = self._api.get_tracer("sa_outbox", __version__, tracer_provider)
-        # Of this format whatever the program's own is: both sides are ours.
+        # In this format whatever the program's own is: both sides are ours.
         self._propagator = carrying.TraceContextTextMapPropagator()
         self._root: Context = context.Context()
         self._is_given = tracer_provider is not None
 
     def _is_configured(self) -> bool:
-        """Whether there is an SDK. Asked each time, for programs that set theirs up late."""
+        """Whether there is an SDK. Checked each time, for programs that set it up late."""
         provider = self._api.get_tracer_provider()
         return self._is_given or not isinstance(provider, self._api.ProxyTracerProvider)
 
     def added(self, event: Event[Any], headers: dict[str, str | int]) -> None:
-        """A span of its own for each event, so that each has its own handlers below it."""
+        """One span per event, so that each has its own handlers below it."""
         if not self._is_configured():
             return
         with self._tracer.start_as_current_span(
@@ -123,7 +123,7 @@ class _Traces:
                 raise
 
     def _extracted(self, event: Event[Any]) -> Context:
-        # Others than our producers write to the log too; what is not valid is ignored.
+        # Not only our producers write to the log; invalid values are ignored.
         found = {
             name: value for name in _CARRIED if isinstance(value := event.headers.get(name), str)
         }
@@ -133,7 +133,7 @@ class _Traces:
     def _links(self, events: Sequence[Event[Any]]) -> list[Link]:
         spans = [
             self._api.get_current_span(self._extracted(each)).get_span_context()
-            for each in events[:MOST_LINKS]
+            for each in events[:MAX_LINKS]
         ]
         return [self._api.Link(each) for each in spans if each.is_valid]
 
@@ -144,7 +144,7 @@ class _Attempt:
         self._api = api
 
     def failed(self, error: BaseException) -> None:
-        """Its class, and no more."""
+        """Record its class, and no more."""
         cls = type(error)
         module = "" if cls.__module__ == "builtins" else f"{cls.__module__}."
         self._span.set_attribute("error.type", f"{module}{cls.__qualname__}")

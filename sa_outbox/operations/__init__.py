@@ -1,6 +1,21 @@
-"""Seeing and repairing: what the command line and the dashboard do, as functions.
+"""Inspecting and repairing: what the command line and the dashboard do, as functions.
 
-Each takes a ``Connection`` and the ``Tables`` it asks; async callers use ``run_sync``. None
-commits: the caller's transaction decides. What they return are frozen dataclasses; no SQL and no
-row leaves this package.
+Each takes a ``Connection`` and ``Tables``; async callers use ``run_sync``. None commits: that is up
+to the caller. They return frozen dataclasses; no SQL and no row leaves this package.
+
+=======================  =========================================================================
+``overview.py``          the listeners, their backlog, and who works on them
+``throughput.py``        how many events the listeners handled between two overviews
+``events.py``            finds events, and the path of one through every listener
+``erasure.py``           erases one event and every copy of it
+``dead_letters.py``      lists and shows dead letters
+``resolution.py``        replays, discards or edits them
+``listeners.py``         pause, resume, rewind, skip, retire
+``listener_change.py``   one such change: rows locked, cursors placed, audit written
+``endpoints.py``         webhook endpoints: add, list, move, rotate, disable, remove
+``endpoint.py``          one endpoint as it is stored, and its secrets
+``sealing.py``           secrets in the database: sealed with a key that is not in it
+``operator.py``          who changes something by hand, and why; tells the consumers
+``statement_runner.py``  runs a statement for an operator: errors say what to do
+=======================  =========================================================================
 """

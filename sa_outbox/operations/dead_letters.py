@@ -1,4 +1,4 @@
-"""Seeing dead letters: the deliveries that were given up, each with its copy of the event."""
+"""Inspecting dead letters: deliveries that were given up, each with its copy of the event."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sa_outbox.errors import DeadLetterNotFound
-from sa_outbox.sql import searching
+from sa_outbox.sql.people import searches
 
-from .asking import Asking
+from .statement_runner import OperatorRunner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from sa_outbox.tables import Tables
+    from sa_outbox.database.tables import Tables
 
-MOST_LISTED = 1000
-"""Of one page, whatever is asked for."""
+MAX_LISTED = 1000
+"""Maximum size of one page."""
 Resolution: TypeAlias = Literal["open", "replayed", "discarded", "fixed", "any"]
 _LAST: Final = 2**63 - 1
 _CONDITIONS: Final = (
@@ -31,24 +31,25 @@ _CONDITIONS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters: all conditions hold, None and the empty tuple ask for nothing."""
+    """Which dead letters to select: all conditions apply; None and the empty tuple match
+    everything."""
 
     listener: str | None = None
     types: tuple[str, ...] = ()
-    """Event types, ``*`` for any run of characters; one of them."""
+    """Event types, ``*`` for any run of characters; any of them."""
     key: str | None = None
     tenant: str | None = None
     reason: str | None = None
-    """``attempts``, ``rejected``, ``final`` or ``crashes``."""
+    """``attempts``, ``rejected``, ``final``, ``crashes`` or ``refused``."""
     code: str | None = None
-    """Of the last error."""
+    """Code of the last error."""
     event_id: UUID | None = None
     since: datetime | None = None
-    """Given up then or later."""
+    """Given up at this time or later."""
     until: datetime | None = None
-    """Given up before."""
+    """Given up before this time."""
     resolution: Resolution = "open"
-    """``open``: nobody has resolved them."""
+    """``open``: unresolved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,6 @@ class DeadLetter:
 
     id: int
     listener: str
-    partition: int
     position: int
     event_id: UUID
     event_type: str
@@ -70,11 +70,11 @@ class DeadLetter:
     attempts: int
     crashes: int
     error_code: str | None
-    """Of the last attempt."""
+    """Code of the last attempt's error."""
     error_message: str | None
     failed_at: datetime
     resolution: str | None
-    """None: nobody has resolved it. Else ``replayed``, ``discarded`` or ``fixed``."""
+    """None: unresolved. Otherwise ``replayed``, ``discarded`` or ``fixed``."""
     resolved_at: datetime | None
     resolved_by: str | None
     resolved_why: str | None
@@ -91,16 +91,17 @@ class DeadLetterDetail:
     """JSON, as it would be replayed."""
     headers: str
     errors: tuple[Mapping[str, Any], ...]
-    """Of the attempts, the oldest first: attempt, at, error (its class), code, message, causes."""
+    """Errors of the attempts, oldest first: attempt, at, error (its class), code, message,
+    causes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterPage:
-    """Dead letters, the newest first."""
+    """Dead letters, newest first."""
 
     letters: tuple[DeadLetter, ...]
     next_before: int | None
-    """Ask with ``before=`` this for the next page; None: that was all."""
+    """Pass this as ``before=`` for the next page; None: this was the last page."""
 
 
 def list_dead_letters(
@@ -111,11 +112,11 @@ def list_dead_letters(
     before: int | None = None,
     limit: int = 50,
 ) -> DeadLetterPage:
-    """A page of dead letters, the newest first; *limit* is at most 1000."""
+    """A page of dead letters, newest first; *limit* is at most 1000."""
     given, values = conditions(wanted or DeadLetterFilter())
-    limit = max(1, min(limit, MOST_LISTED))
-    rows = Asking(connection, tables).rows(
-        searching.dead_letters(tables, given),
+    limit = max(1, min(limit, MAX_LISTED))
+    rows = OperatorRunner(connection, tables).rows(
+        searches.dead_letters(tables, given),
         beyond=_LAST if before is None else before,
         limit=limit + 1,
         **values,
@@ -132,10 +133,10 @@ def count_dead_letters(
     *,
     most: int = 1_000_000,
 ) -> int:
-    """How many there are; *most* means that many, or more."""
+    """How many there are; *most* means that many or more."""
     given, values = conditions(wanted or DeadLetterFilter())
-    rows = Asking(connection, tables).rows(
-        searching.count_dead_letters(tables, given), most=most, **values
+    rows = OperatorRunner(connection, tables).rows(
+        searches.count_dead_letters(tables, given), most=most, **values
     )
     count: int = rows[0]["count"]
     return count
@@ -143,7 +144,7 @@ def count_dead_letters(
 
 def show_dead_letter(connection: Connection, tables: Tables, id: int) -> DeadLetterDetail:  # noqa: A002 - its name
     """One dead letter with its copy of the event. Raises :class:`DeadLetterNotFound`."""
-    rows = Asking(connection, tables).rows(searching.dead_letter(tables), id=id)
+    rows = OperatorRunner(connection, tables).rows(searches.dead_letter(tables), id=id)
     if not rows:
         raise DeadLetterNotFound(f"there is no dead letter {id}")
     row = dict(rows[0])
@@ -157,12 +158,12 @@ def show_dead_letter(connection: Connection, tables: Tables, id: int) -> DeadLet
 
 
 def conditions(wanted: DeadLetterFilter) -> tuple[list[str], dict[str, Any]]:
-    """The names of what is asked for, and the values of its parameters."""
+    """The names of the conditions, and the values of their parameters."""
     given = [name for name in _CONDITIONS if getattr(wanted, name) is not None]
     values: dict[str, Any] = {name: getattr(wanted, name) for name in given}
     if wanted.types:
         given.append("types")
-        values |= searching.patterns(wanted.types)
+        values |= searches.patterns(wanted.types)
     if wanted.resolution == "open":
         given.append("open")
     elif wanted.resolution != "any":

@@ -1,72 +1,60 @@
-"""Webhook endpoints in the database: add, list, rotate, disable, enable, remove.
+"""Webhook endpoints in the database: add, list, move, rotate, reseal, disable, enable, remove.
 
-Each is a listener of its own, ``webhook:NAME``: with a cursor, retries and dead letters of its own.
-Consumers whose outbox says ``outbox.webhooks()`` serve all that are not disabled, and notice
-changes by themselves.
+Each is a listener, ``webhook:NAME``, with its own cursor, retries and dead letters. Consumers whose
+program calls ``outbox.webhooks()`` serve all that are not disabled, and notice changes by
+themselves.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from sa_outbox import sealing
 from sa_outbox.errors import ConfigError, EndpointNotFound
-from sa_outbox.sql import endpoints as sql
-from sa_outbox.sql import operating
+from sa_outbox.operations import sealing
+from sa_outbox.sql.listener import endpoints as sql
+from sa_outbox.sql.people import listener_changes
 
-from .asking import Asking
+from .endpoint import PREFIX, Endpoint, endpoint_of, sealed_again
 from .operator import wake
+from .statement_runner import OperatorRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from sqlalchemy import Connection
 
-    from sa_outbox.tables import Tables
+    from sa_outbox.database.tables import Tables
 
     from .operator import Operator
 
-PREFIX: Final = "webhook:"
-MOST_SECRETS = 2
-"""The new one and the one before it: receivers change theirs meanwhile."""
+
+def list_endpoints(connection: Connection, tables: Tables) -> tuple[list[Endpoint], list[str]]:
+    """All of them, and the errors of those that can't be read because they were written by hand."""
+    found: list[Endpoint] = []
+    wrong: list[str] = []
+    for row in OperatorRunner(connection, tables).rows(sql.all_endpoints(tables)):
+        try:
+            found.append(endpoint_of(row))
+        except ConfigError as error:
+            wrong.append(str(error))
+    return found, wrong
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Delivering:
-    """Which events an endpoint gets, and how."""
-
-    on: tuple[str, ...]
-    tenant: str | None = None
-    """Only events of this tenant; None: of all."""
-    order: Literal["key", "total", "none"] = "key"
-    concurrency: int = 4
-    timeout: float = 15.0
-    """Seconds for one message, from the first packet to the last."""
+def served_endpoints(connection: Connection, tables: Tables) -> dict[str, bool]:
+    """Listeners of all endpoints, and whether these are to be served. Looks at nothing else."""
+    rows = OperatorRunner(connection, tables).rows(sql.all_endpoints(tables))
+    return {PREFIX + row["name"]: row["disabled_at"] is None for row in rows}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Endpoint:
-    name: str
-    url: str
-    delivering: Delivering
-    secrets: tuple[str, ...] = field(repr=False)
-    """As they are stored, see ``sealing.py``; the newest first."""
-    bearer: str | None = field(default=None, repr=False)
-    disabled_at: datetime | None = None
-    disabled_why: str | None = None
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
-
-    @property
-    def listener(self) -> str:
-        return PREFIX + self.name
-
-
-def list_endpoints(connection: Connection, tables: Tables) -> list[Endpoint]:
-    return [endpoint_of(row) for row in Asking(connection, tables).rows(sql.all_endpoints(tables))]
+def find_endpoint(connection: Connection, tables: Tables, name: str) -> Endpoint:
+    """Locked until the transaction ends. Raises :class:`EndpointNotFound`, and
+    :class:`ConfigError` for one that can't be read."""
+    rows = OperatorRunner(connection, tables).rows(sql.one_endpoint(tables), name=name)
+    if not rows:
+        raise _unknown(name)
+    return endpoint_of(rows[0])
 
 
 def add_endpoint(
@@ -77,8 +65,11 @@ def add_endpoint(
     *,
     channel: str | None = None,
 ) -> None:
-    """Raises :class:`ConfigError` if there is one of this name."""
-    rows = Asking(connection, tables).rows(
+    """Add an endpoint. Raises :class:`ConfigError` if the name is taken, and for secrets that are
+    not stored properly: sealed for this endpoint, or the name of a variable."""
+    for stored, binding in endpoint.stored:
+        sealing.check(stored, binding)
+    rows = OperatorRunner(connection, tables).rows(
         sql.add(tables),
         name=endpoint.name,
         url=endpoint.url,
@@ -87,26 +78,84 @@ def add_endpoint(
         bearer=endpoint.bearer,
     )
     if not rows:
-        raise ConfigError(f"there is an endpoint {endpoint.name!r} already: nothing was changed")
-    _tell(connection, tables, endpoint.name, "endpoint added", operator, channel)
+        raise ConfigError(f"there already is an endpoint {endpoint.name!r}: nothing was changed")
+    _record(connection, tables, endpoint.name, "endpoint added", operator, channel)
+
+
+def move_endpoint(
+    connection: Connection,
+    tables: Tables,
+    name: str,
+    url: str,
+    operator: Operator,
+    *,
+    channel: str | None = None,
+) -> None:
+    """Send to *url* from now on. Sealed secrets are resealed for the new URL. Raises
+    :class:`EndpointNotFound`, and :class:`ConfigError` if a secret can't be opened."""
+    before = find_endpoint(connection, tables, name)
+    _put(connection, tables, sealed_again(before, replace(before, url=url)))
+    _record(connection, tables, name, "endpoint moved", operator, channel)
 
 
 def rotate_endpoint(
     connection: Connection,
     tables: Tables,
     name: str,
-    secret: str | None,
     operator: Operator,
     *,
+    secret: str | None = None,
+    variable: str | None = None,
     channel: str | None = None,
 ) -> int:
-    """Sign with *secret* (as it is stored) too, and with the one before it; None: with the newest
-    alone. How many are active now. Raises :class:`EndpointNotFound`."""
-    known = _one(connection, tables, name).secrets
-    kept = known[:1] if secret is None else (secret, *known)[:MOST_SECRETS]
-    Asking(connection, tables).rows(sql.put_secrets(tables), name=name, secrets=json.dumps(kept))
-    _tell(connection, tables, name, "endpoint rotated", operator, channel)
+    """Sign with *secret*, or with the value of the consumers' environment *variable*, and with the
+    previous secret too; without either, with the newest alone. Returns how many are active now.
+    Raises :class:`EndpointNotFound`, and :class:`ConfigError` if a secret can't be opened or
+    sealed."""
+    known = find_endpoint(connection, tables, name)
+    newest = known.secrets[:1]
+    if secret is not None or variable is not None:
+        new, before = known.binding("secret"), known.binding("previous secret")
+        stored = (
+            sealing.named(variable) if variable is not None else sealing.seal(secret or "", new)
+        )
+        kept = (stored, *(sealing.moved(each, new, before) for each in newest))
+    else:
+        kept = newest
+    _put(connection, tables, replace(known, secrets=kept))
+    _record(connection, tables, name, "endpoint rotated", operator, channel)
     return len(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    names: list[str]
+    """Endpoints whose secrets were resealed with the first key."""
+    failed: list[tuple[str, str]]
+    """Endpoints with a secret that can't be opened, and the reason."""
+
+
+def reseal_endpoints(
+    connection: Connection, tables: Tables, operator: Operator, *, channel: str | None = None
+) -> Resealed:
+    """Reseal every secret with the first key of ``SA_OUTBOX_SECRET_KEY``, so that older keys can be
+    removed from it. A secret that can't be opened is left as it is and does not stop the others."""
+    done = Resealed([], [])
+    for row in OperatorRunner(connection, tables).rows(sql.all_endpoints(tables)):
+        name = row["name"]
+        try:
+            known = find_endpoint(connection, tables, name)
+            if all(sealing.is_current(each) for each, _ in known.stored):
+                continue
+            _put(connection, tables, sealed_again(known, known))
+        except EndpointNotFound:
+            continue  # removed meanwhile
+        except ConfigError as error:
+            done.failed.append((name, str(error)))
+            continue
+        _record(connection, tables, name, "endpoint resealed", operator, channel)
+        done.names.append(name)
+    return done
 
 
 def disable_endpoint(
@@ -117,8 +166,8 @@ def disable_endpoint(
     *,
     channel: str | None = None,
 ) -> bool:
-    """Send it nothing until it is enabled; its cursor stays where it is. False: it was disabled.
-    Raises :class:`EndpointNotFound`."""
+    """Send nothing to it until it is enabled; its cursor stays in place. False: it was already
+    disabled. Raises :class:`EndpointNotFound`."""
     return _change(
         connection,
         tables,
@@ -139,7 +188,7 @@ def enable_endpoint(
     *,
     channel: str | None = None,
 ) -> bool:
-    """Go on where it stood. False: it was not disabled. Raises :class:`EndpointNotFound`."""
+    """Continue where it left off. False: it was not disabled. Raises :class:`EndpointNotFound`."""
     return _change(connection, tables, name, sql.enable, "endpoint enabled", operator, channel)
 
 
@@ -151,47 +200,19 @@ def remove_endpoint(
     *,
     channel: str | None = None,
 ) -> None:
-    """Forget it. Its listener stays until it is retired: it has a cursor and maybe dead letters.
+    """Remove it. Its listener stays until it is retired: it has a cursor and maybe dead letters.
     Raises :class:`EndpointNotFound`."""
     _change(connection, tables, name, sql.remove, "endpoint removed", operator, channel)
 
 
-def endpoint_of(row: Any) -> Endpoint:
-    """From a row of ``sql.all_endpoints``. Raises :class:`ConfigError` for one that somebody has
-    written by hand, and wrong."""
-    try:
-        settings = json.loads(row["settings"])
-        delivering = Delivering(**{**settings, "on": tuple(settings["on"])})
-        secrets = tuple(json.loads(row["secrets"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"endpoint {row['name']!r} is stored in a way that can't be read ({error}): remove it"
-            " and add it again"
-        ) from error
-    return Endpoint(
-        name=row["name"],
-        url=row["url"],
-        delivering=delivering,
-        secrets=secrets,
-        bearer=row["bearer"],
-        disabled_at=row["disabled_at"],
-        disabled_why=row["disabled_why"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
+def _put(connection: Connection, tables: Tables, endpoint: Endpoint) -> None:
+    OperatorRunner(connection, tables).rows(
+        sql.put(tables),
+        name=endpoint.name,
+        url=endpoint.url,
+        secrets=json.dumps(endpoint.secrets),
+        bearer=endpoint.bearer,
     )
-
-
-def revealed(endpoint: Endpoint) -> tuple[tuple[str, ...], str | None]:
-    """Its secrets themselves, and its bearer token. Raises :class:`ConfigError`."""
-    secrets = tuple(sealing.reveal(each) for each in endpoint.secrets)
-    return secrets, None if endpoint.bearer is None else sealing.reveal(endpoint.bearer)
-
-
-def _one(connection: Connection, tables: Tables, name: str) -> Endpoint:
-    rows = Asking(connection, tables).rows(sql.one_endpoint(tables), name=name)
-    if not rows:
-        raise _unknown(name)
-    return endpoint_of(rows[0])
 
 
 def _unknown(name: str) -> EndpointNotFound:
@@ -208,15 +229,15 @@ def _change(
     channel: str | None,
     **values: object,
 ) -> bool:
-    if not Asking(connection, tables).rows(sql.one_endpoint(tables), name=name):
+    if not OperatorRunner(connection, tables).rows(sql.one_endpoint(tables), name=name):
         raise _unknown(name)
-    if not Asking(connection, tables).rows(statement(tables), name=name, **values):
+    if not OperatorRunner(connection, tables).rows(statement(tables), name=name, **values):
         return False
-    _tell(connection, tables, name, action, operator, channel)
+    _record(connection, tables, name, action, operator, channel)
     return True
 
 
-def _tell(
+def _record(
     connection: Connection,
     tables: Tables,
     name: str,
@@ -224,8 +245,8 @@ def _tell(
     operator: Operator,
     channel: str | None,
 ) -> None:
-    Asking(connection, tables).rows(
-        operating.record(tables),
+    OperatorRunner(connection, tables).rows(
+        listener_changes.record(tables),
         name=PREFIX + name,
         action=action,
         who=operator.who,

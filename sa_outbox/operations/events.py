@@ -1,15 +1,15 @@
-"""Finding events, and the path of one through every listener."""
+"""Find events, and trace one through every listener."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.arguments import checked_event_id
 from sa_outbox.errors import EventNotFound
-from sa_outbox.sql import searching
+from sa_outbox.event.validation import checked_event_id
+from sa_outbox.sql.people import searches
 
-from .asking import Asking
+from .statement_runner import OperatorRunner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from sa_outbox.listener import Listeners
-    from sa_outbox.status import ListenerStatus
-    from sa_outbox.tables import Tables
+    from sa_outbox.client.status import ListenerStatus
+    from sa_outbox.database.tables import Tables
+    from sa_outbox.declare.listener import Listeners
 
-MOST_LISTED = 1000
-"""Of one page, whatever is asked for."""
+MAX_LISTED = 1000
+"""Maximum size of one page."""
 WINDOW = 100_000
-"""Ids that are read at once while it is looked for events."""
-MOST_LOOKED_AT = 1_000_000
-"""Ids after which a page ends although it is not full: the next one goes on from there."""
+"""Ids read at a time while searching for events."""
+MAX_EXAMINED = 1_000_000
+"""Ids after which a page ends even if it is not full: the next one continues from there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventFilter:
-    """Which events: all conditions hold, None and the empty tuple ask for nothing."""
+    """Which events to select: all conditions apply; None and the empty tuple match everything."""
 
     types: tuple[str, ...] = ()
-    """Event types, ``*`` for any run of characters; one of them."""
+    """Event types, ``*`` for any run of characters; any of them."""
     key: str | None = None
     tenant: str | None = None
     since: datetime | None = None
-    """Written then or later. By the order of ids, which is that of the times of writing, as long
-    as the server's clock was not set back."""
+    """Written at this time or later. Relies on ids being in the order of writing times, which holds
+    unless the server's clock was set back."""
     until: datetime | None = None
-    """Written before."""
+    """Written before this time."""
     first_id: int | None = None
     last_id: int | None = None
 
@@ -63,32 +63,32 @@ class EventSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventPage:
-    """Events, the newest first."""
+    """Events, newest first."""
 
     events: tuple[EventSummary, ...]
     next_before: int | None
-    """Ask with ``before=`` this for the next page; None: that was all. A page that is not full may
-    have a next one: see ``MOST_LOOKED_AT``."""
+    """Pass this as ``before=`` for the next page; None: this was the last page. A page that is not
+    full may have a next one: see ``MAX_EXAMINED``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventDetail:
-    """One event, and what became of it."""
+    """One event, and its outcome for each listener."""
 
     event_id: UUID
     event_type: str | None
     position: int | None
-    """None: it is not in the log any more, and its dead letters are what is left."""
+    """None: it is no longer in the log; only its dead letters remain."""
     created_at: datetime | None
     summary: EventSummary | None
     payload: str | None
-    """JSON, as it is stored; None when the event is gone from the log."""
+    """JSON, as stored; None when the event is no longer in the log."""
     headers: str | None
     listeners: Mapping[str, ListenerStatus] = field(default_factory=dict)
-    """By name. Of a listener that the program asking does not declare, ``unknown`` unless it has
-    left a trace: only the declaration says which events it wants."""
+    """By name. A listener that the asking program does not declare is ``unknown`` unless it left a
+    trace: only the declaration determines which events it wants."""
     dead_letters: tuple[int, ...] = ()
-    """Ids of its dead letters, resolved ones too."""
+    """Ids of its dead letters, including resolved ones."""
 
 
 def list_events(
@@ -99,11 +99,11 @@ def list_events(
     before: int | None = None,
     limit: int = 50,
 ) -> EventPage:
-    """A page of events, the newest first; *limit* is at most 1000."""
+    """A page of events, newest first; *limit* is at most 1000."""
     wanted = wanted or EventFilter()
-    asking = Asking(connection, tables)
-    limit = max(1, min(limit, MOST_LISTED))
-    lower, upper = _bounds(asking, tables, wanted)
+    runner = OperatorRunner(connection, tables)
+    limit = max(1, min(limit, MAX_LISTED))
+    lower, upper = _bounds(runner, tables, wanted)
     if before is not None:
         upper = min(upper, before - 1)
     given = [
@@ -112,13 +112,13 @@ def list_events(
     values: dict[str, Any] = {name: getattr(wanted, name) for name in given}
     if wanted.types:
         given.append("types")
-        values |= searching.patterns(wanted.types)
-    statement = searching.events(tables, given)
+        values |= searches.patterns(wanted.types)
+    statement = searches.events(tables, given)
     found: list[EventSummary] = []
-    stop = max(lower, upper - MOST_LOOKED_AT + 1)
+    stop = max(lower, upper - MAX_EXAMINED + 1)
     while upper >= stop and len(found) < limit:
         low = max(stop, upper - WINDOW + 1)
-        rows = asking.rows(statement, lower=low, upper=upper, limit=limit - len(found), **values)
+        rows = runner.rows(statement, lower=low, upper=upper, limit=limit - len(found), **values)
         found += [EventSummary(**row) for row in rows]
         upper = low - 1
     reached = found[-1].id if len(found) >= limit else upper + 1
@@ -133,35 +133,35 @@ def show_event(
     position: int | None = None,
     listeners: Listeners | None = None,
 ) -> EventDetail:
-    """One event by its *event_id* or its *position* (its id in the log), with its path through
-    every listener. *listeners* are those that the program declares, if it is known.
+    """One event by its *event_id* or its *position* (its id in the log), with its status for every
+    listener. *listeners* are those that the program declares, if it is known.
 
     Raises :class:`EventNotFound`.
     """
-    from sa_outbox.listener import Listeners  # noqa: PLC0415 - a list of events needs neither
+    from sa_outbox.client.status import Statuses  # noqa: PLC0415
+    from sa_outbox.declare.listener import Listeners  # noqa: PLC0415 - a list of events needs neither
     from sa_outbox.settings import Settings  # noqa: PLC0415
-    from sa_outbox.status import Statuses  # noqa: PLC0415
 
-    asking = Asking(connection, tables)
+    runner = OperatorRunner(connection, tables)
     rows = []
     if position is not None:
-        rows = asking.rows(searching.event(tables, by_position=True), position=position)
+        rows = runner.rows(searches.event(tables, by_position=True), position=position)
         if not rows:
             raise EventNotFound(f"there is no event with the id {position} in the log")
         event_id = rows[0]["event_id"]
     if event_id is None:
-        raise EventNotFound("say which event: event_id, or its id in the log")
+        raise EventNotFound("pass the event_id, or the event's id in the log")
     wanted = checked_event_id(event_id)
     if not rows:
-        rows = asking.rows(searching.event(tables, by_position=False), event_id=wanted)
+        rows = runner.rows(searches.event(tables, by_position=False), event_id=wanted)
     settings = Settings(names=tables.names)
     statuses = Statuses(tables, settings, Listeners() if listeners is None else listeners)
     status = statuses.ask(connection, statuses.wanted(wanted, None, None, None))
-    dead = asking.rows(
-        searching.dead_letters(tables, ["event_id"], oldest_first=True),
+    dead = runner.rows(
+        searches.dead_letters(tables, ["event_id"], oldest_first=True),
         event_id=wanted,
         beyond=0,
-        limit=MOST_LISTED,
+        limit=MAX_LISTED,
     )
     texts = {name: rows[0][name] if rows else None for name in ("payload", "headers")}
     return EventDetail(
@@ -178,42 +178,42 @@ def show_event(
 
 
 def first_id_since(connection: Connection, tables: Tables, moment: datetime) -> int | None:
-    """The id of the first event that was written at *moment* or later; None: there is none.
+    """The id of the first event written at *moment* or later; None: there is none.
 
-    Found by halving: an id and its time are drawn together, so their orders agree, as long as the
-    server's clock was not set back. A few dozen index lookups, whatever the length of the log.
+    A binary search: an id and its time are drawn together, so their orders agree unless the
+    server's clock was set back. A few dozen index lookups, whatever the length of the log.
     """
-    return _first_since(Asking(connection, tables), tables, moment)
+    return _first_since(OperatorRunner(connection, tables), tables, moment)
 
 
-def _first_since(asking: Asking, tables: Tables, moment: datetime) -> int | None:
-    ends = asking.rows(searching.ends(tables))[0]
+def _first_since(runner: OperatorRunner, tables: Tables, moment: datetime) -> int | None:
+    ends = runner.rows(searches.ends(tables))[0]
     if ends["last"] is None:
         return None
-    look = searching.written_from(tables)
+    look = searches.written_from(tables)
     low, high = ends["first"], ends["last"] + 1  # the answer is in [low, high]
     while low < high:
         middle = (low + high) // 2
-        rows = asking.rows(look, id=middle)
+        rows = runner.rows(look, id=middle)
         if not rows or rows[0]["created_at"] >= moment:
             high = middle
         else:
             low = rows[0]["id"] + 1
-    rows = asking.rows(look, id=low)
+    rows = runner.rows(look, id=low)
     return rows[0]["id"] if rows else None
 
 
-def _bounds(asking: Asking, tables: Tables, wanted: EventFilter) -> tuple[int, int]:
-    ends = asking.rows(searching.ends(tables))[0]
+def _bounds(runner: OperatorRunner, tables: Tables, wanted: EventFilter) -> tuple[int, int]:
+    ends = runner.rows(searches.ends(tables))[0]
     if ends["last"] is None:
         return 1, 0
     lower = max(ends["first"], wanted.first_id or 0)
     upper = ends["last"] if wanted.last_id is None else min(ends["last"], wanted.last_id)
     if wanted.since is not None:
-        since = _first_since(asking, tables, wanted.since)
+        since = _first_since(runner, tables, wanted.since)
         lower = upper + 1 if since is None else max(lower, since)
     if wanted.until is not None:
-        until = _first_since(asking, tables, wanted.until)
+        until = _first_since(runner, tables, wanted.until)
         upper = upper if until is None else min(upper, until - 1)
     return lower, upper
 

@@ -1,7 +1,7 @@
-"""What a person does to a listener: pause, resume, rewind, skip, retire.
+"""What an operator does to a listener: pause, resume, rewind, skip, retire.
 
-Correct while its consumers run. Whoever works for a listener that is moved loses its lease: what it
-has in hand is not recorded (with a session: rolled back), and it begins again at the new place.
+Safe while its consumers run. Whoever works on a listener that is moved loses its lease: its events
+in flight are not recorded (with a session: rolled back), and it restarts at the new position.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sa_outbox.errors import ListenerInUse, NotSkipped
-from sa_outbox.sql import deliveries, operating
-from sa_outbox.sql.horizon import holders
+from sa_outbox.sql.listener import deliveries
+from sa_outbox.sql.log import partitions as log_partitions
+from sa_outbox.sql.log.horizon import holders
+from sa_outbox.sql.people import listener_changes
 
-from .moving import Moving
+from .listener_change import Moving
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from sa_outbox.tables import Tables
+    from sa_outbox.database.tables import Tables
 
-    from .moving import Move, To
+    from .listener_change import Move, To
     from .operator import Operator
 
 
@@ -31,11 +33,12 @@ class Moved:
     name: str
     cursors: tuple[Move, ...]
     deliveries: int = 0
-    """Rewound: deliveries that waited and come with the log again."""
+    """Rewound: waiting deliveries that come from the log again."""
     dead_letters: int = 0
     """Rewound: dead letters whose events come again."""
     held_back: int = 0
-    """Skipped: ids up to there of transactions that are open. If they commit, they are handled."""
+    """Skipped: ids up to there whose transactions are still open. If they commit, they are
+    handled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +59,7 @@ def pause_listener(
     *,
     channel: str | None = None,
 ) -> bool:
-    """Have nobody work for it until it is resumed; what is in hand is finished. False: it was
+    """Stop all work on it until it is resumed; what is in flight is finished. False: it was already
     paused. Raises :class:`ListenerNotFound`."""
     return _pause(Moving(connection, tables, name, operator, channel), paused=True)
 
@@ -69,7 +72,7 @@ def resume_listener(
     *,
     channel: str | None = None,
 ) -> bool:
-    """Let it go on. False: it was not paused. Raises :class:`ListenerNotFound`."""
+    """Let it continue. False: it was not paused. Raises :class:`ListenerNotFound`."""
     return _pause(Moving(connection, tables, name, operator, channel), paused=False)
 
 
@@ -82,25 +85,28 @@ def rewind_listener(
     to: To | Literal["beginning"],
     channel: str | None = None,
 ) -> Moved:
-    """Have it handle again, in order, every event from *to* on: an id, a time, or the beginning of
-    what is retained. What it has not handled yet comes as well, once.
+    """Make it handle every event again, in order, starting at *to*: an id, a time, or the beginning
+    of what is retained. Events it has not handled yet are included, once.
 
-    Deliveries that wait (for a retry, behind another, for their time) and dead letters from there
-    on come with the log; those dead letters are resolved as replayed. In its place stays what the
-    log can't bring: what was cancelled, replays that are pending, dead letters that were edited,
-    and whatever is gone from the log. Raises :class:`ListenerNotFound`.
+    Waiting deliveries (for a retry, behind another, for their time) and dead letters from there on
+    come from the log again; those dead letters are resolved as replayed. What the log can't bring
+    back stays as it is: cancelled deliveries, pending replays, edited dead letters, and whatever is
+    gone from the log. Raises :class:`ListenerNotFound`.
     """
     moving = Moving(connection, tables, name, operator, channel)
+    moving.runner.rows(log_partitions.unchanged(tables))
     rows = moving.lock()
     first = moving.first_id(to)
     why = f"rewound to {first}" + (f": {operator.why}" if operator.why else "")
     one = {"name": name, "from_id": first}
-    asked = moving.asking.rows
-    (taken,) = asked(operating.dissolve_ranges(tables), name=name)
-    asked(operating.give_back_deliveries(tables), name=name)
-    forgotten = asked(operating.forget_deliveries(tables), **one)
-    letters = asked(operating.take_up_dead_letters(tables), **one, who=operator.who, why=why[:1000])
-    (elsewhere,) = asked(operating.elsewhere(tables), **one)
+    asked = moving.runner.rows
+    (taken,) = asked(listener_changes.dissolve_ranges(tables), name=name)
+    asked(listener_changes.give_back_deliveries(tables), name=name)
+    forgotten = asked(listener_changes.forget_deliveries(tables), **one)
+    letters = asked(
+        listener_changes.take_up_dead_letters(tables), **one, who=operator.who, why=why[:1000]
+    )
+    (elsewhere,) = asked(listener_changes.elsewhere(tables), **one)
     added = f"{{[{first},)}}" if rows else "{}"
     cursors = moving.place(added=added, removed=elsewhere["ids"], kept=taken["ids"])
     moved = Moved(name=name, cursors=cursors, deliveries=len(forgotten), dead_letters=len(letters))
@@ -118,24 +124,24 @@ def skip_listener(
     to: To | Literal["now"],
     channel: str | None = None,
 ) -> Moved:
-    """Have it pass by every event up to *to* that it has not taken: up to an id, written before a
-    time, or all there is now.
+    """Make it skip every event up to *to* that it has not claimed: up to an id, written before a
+    time, or everything there is now.
 
-    What has a row of its own (a delivery that waits), what a process of a queue has taken, and dead
-    letters stay. An event below that whose transaction is still open is handled when it commits.
-    In READ COMMITTED. Raises :class:`ListenerNotFound`.
+    Deliveries with a row of their own, events that a queue's process has claimed, and dead letters
+    stay. An event below *to* whose transaction is still open is handled when it commits. Runs in
+    READ COMMITTED. Raises :class:`ListenerNotFound`.
     """
     moving = Moving(connection, tables, name, operator, channel)
     moving.lock()
     last = moving.last_id(to)
     kept, held_back = "{}", 0
     # In the order of the grace period: the ceiling (in last_id), the writers, then the ids.
-    if moving.asking.rows(holders(tables)):
+    if moving.runner.rows(holders(tables)):
         bounds = {"name": name, "to_id": last}
-        (untaken,) = moving.asking.rows(operating.untaken_up_to(tables), **bounds)
+        (untaken,) = moving.runner.rows(listener_changes.untaken_up_to(tables), **bounds)
         if untaken["first"] is not None:
-            (found,) = moving.asking.rows(
-                operating.missing(tables), from_id=untaken["first"], to_id=last
+            (found,) = moving.runner.rows(
+                listener_changes.missing(tables), from_id=untaken["first"], to_id=last
             )
             kept, held_back = found["ids"], found["count"]
     cursors = moving.place(removed=f"{{(,{last}]}}", kept=kept)
@@ -152,11 +158,11 @@ def skip_event(
     position: int | None = None,
     channel: str | None = None,
 ) -> int:
-    """Have it pass by one event, by default the one it is stuck at: that fails, or kills the
-    process, and that the others wait for. Returns its position.
+    """Make it skip one event, by default the one it is stuck at: one that fails, or crashes the
+    process, while others wait for it. Returns its position.
 
     Raises :class:`ListenerNotFound`; :class:`NotSkipped` if there is no such event, or it is
-    settled, or being handled by a queue.
+    settled, or a queue is handling it.
     """
     moving = Moving(connection, tables, name, operator, channel)
     stuck: list[int] = [
@@ -167,10 +173,10 @@ def skip_event(
     ]
     if position is None:
         if not stuck:
-            raise NotSkipped(f"listener {name!r} is not stuck at an event; say which one")
+            raise NotSkipped(f"listener {name!r} is not stuck at an event; name one")
         position = min(stuck)
-    asked = moving.asking.rows
-    (found,) = asked(operating.find(tables), name=name, position=position)
+    asked = moving.runner.rows
+    (found,) = asked(listener_changes.find(tables), name=name, position=position)
     waits = found["state"] in ("scheduled", "parked", "behind") and found["range"] is None
     if found["event_id"] is None:
         raise NotSkipped(f"there is no event {position}")
@@ -182,9 +188,9 @@ def skip_event(
     elif found["untaken"]:
         moving.place(removed=f"{{[{position},{position}]}}")
     elif found["in_range"]:
-        raise NotSkipped(f"event {position} is being handled; outbox.cancel asks for its end")
+        raise NotSkipped(f"event {position} is being handled; outbox.cancel can ask it to stop")
     else:
-        raise NotSkipped(f"listener {name!r} is done with event {position}")
+        raise NotSkipped(f"listener {name!r} has already settled event {position}")
     identity = {"event_id": found["event_id"], "event_type": found["event_type"]}
     moving.record("skipped", {"position": position}, **identity)
     return position
@@ -199,11 +205,11 @@ def retire_listener(
     force: bool = False,
     channel: str | None = None,
 ) -> Retired:
-    """Forget a listener that is gone for ever: its cursors, deliveries and ranges. Its dead letters
-    stay, and retention waits for it no longer.
+    """Remove a listener that is gone forever: its cursors, deliveries and ranges. Its dead letters
+    stay, and retention no longer waits for it.
 
     Raises :class:`ListenerNotFound`; without *force*, :class:`ListenerInUse` while a consumer works
-    for it: that would make it anew at its next start.
+    on it: that consumer would register it again at its next start.
     """
     moving = Moving(connection, tables, name, operator, channel)
     rows = moving.lock()
@@ -212,7 +218,7 @@ def retire_listener(
             f"a consumer works for listener {name!r}: nothing was changed. Stop it, or deploy it "
             "without the listener, first"
         )
-    counts = [len(moving.asking.rows(each, name=name)) for each in operating.retire(tables)]
+    counts = [len(moving.runner.rows(each, name=name)) for each in listener_changes.retire(tables)]
     ranges, waiting, partitions = counts
     moving.record("retired", {"deliveries": waiting, "ranges": ranges})
     return Retired(name=name, partitions=partitions, deliveries=waiting, ranges=ranges)
@@ -220,7 +226,9 @@ def retire_listener(
 
 def _pause(moving: Moving, *, paused: bool) -> bool:
     moving.lock()
-    changed = moving.asking.rows(operating.pause(moving.tables), name=moving.name, paused=paused)
+    changed = moving.runner.rows(
+        listener_changes.pause(moving.tables), name=moving.name, paused=paused
+    )
     if changed:
         moving.record("paused" if paused else "resumed")
     return bool(changed)

@@ -1,4 +1,4 @@
-"""Who changes something by hand, and why; and telling the consumers of it."""
+"""Who changes something by hand, and why; and notifying the consumers of it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ import getpass
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sa_outbox.arguments import checked_text
-from sa_outbox.sql.notify import notify
+from sa_outbox.event.validation import checked_text
+from sa_outbox.sql.server.notify import RELEASED, notify
 
-from .asking import Asking
+from .statement_runner import OperatorRunner
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from sa_outbox.tables import Tables
+    from sa_outbox.database.tables import Tables
 
-RELEASED: Final = "released"
-"""Message of the NOTIFY after which consumers look who holds what, and what is due."""
 MAX_WHY_BYTES: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
-    """A person, for the audit. Raises :class:`InvalidEvent` for text that can't be stored."""
+    """An operator, for the audit. Raises :class:`InvalidEvent` for text that can't be stored."""
 
     who: str
     why: str | None = None
@@ -34,7 +32,7 @@ class Operator:
 
 
 def current_operator(why: str | None = None) -> Operator:
-    """Who runs this process, by the operating system."""
+    """The operating system user that runs this process."""
     try:
         who = getpass.getuser()
     except (OSError, KeyError):  # no such user: in a container
@@ -43,7 +41,7 @@ def current_operator(why: str | None = None) -> Operator:
 
 
 def wake(connection: Connection, tables: Tables, channel: str | None = None) -> None:
-    """Have the consumers look again when the transaction commits. Without it they find out by
-    themselves, after a third of their lease's duration at the latest."""
+    """Wake the consumers when the transaction commits. Without it they notice by themselves, within
+    a third of their lease duration."""
     chosen = tables.names.notify_channel if channel is None else channel
-    Asking(connection, tables).rows(notify(chosen, RELEASED))
+    OperatorRunner(connection, tables).rows(notify(chosen, RELEASED))

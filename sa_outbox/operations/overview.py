@@ -1,7 +1,8 @@
-"""How everything stands: the listeners, what waits for them, who works for them.
+"""The state of everything: the listeners, their backlog, and who works on them.
 
-``overview`` asks; ``overview_of`` makes one of the answers, for whoever has asked the questions of
-``sql/overview.py`` in another way. Needs no SQLAlchemy until somebody comes with a connection.
+``overview`` runs the queries; ``overview_of`` builds the result from rows, for callers that ran the
+queries of ``sql/people/overview.py`` in another way. Needs no SQLAlchemy unless a connection is
+passed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.sql.overview import MOST_COUNTED, clause, questions
+from sa_outbox.sql.people.overview import MAX_COUNTED, clause, questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from sa_outbox.tables import Tables
+    from sa_outbox.database.tables import Tables
+
+SKIPPED_WITHIN_SECONDS = 10.0
+"""Seconds within which even a busy consumer moves its cursors past events of other types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,17 +30,17 @@ class Log:
     """The table of events."""
 
     first_id: int | None
-    """Of what is retained; None: the log is empty."""
+    """The first retained id; None: the log is empty."""
     last_id: int | None
     most_events: int
-    """Ids from the first to the last: at most so many events. Those of transactions that were
-    rolled back are among them."""
+    """Ids from the first to the last: an upper bound of the number of events, since ids of rolled
+    back transactions are included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """An open transaction that has written events: those wait for it, and whoever reads strictly
-    in order does."""
+    """An open transaction that has written events: they wait for it, and so do listeners that read
+    strictly in order."""
 
     transaction: str
     pid: int | None
@@ -44,12 +48,12 @@ class Holder:
     application_name: str
     state: str
     seconds: float
-    """How long it is open. 0 when this role may not see it."""
+    """How long it has been open. 0 when this role may not see it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AliveConsumer:
-    """A process that has announced itself, and renews that."""
+    """A process that has announced itself and keeps renewing that."""
 
     owner: str
     listeners: tuple[str, ...]
@@ -63,20 +67,23 @@ class Cursor:
 
     partition: int
     position: int
-    """Everything up to here was taken, but for gaps."""
+    """Everything up to here was claimed, except gaps."""
     lag_events: int
-    """Events above the position, and ids in gaps. Events of other types and partitions are among
-    them until the cursor has passed them. Exact up to 1000; above that, a difference of ids."""
+    """Events of the listener's types above the position, plus ids in gaps that may be of its types.
+    Events of other partitions are included until the cursor has passed them. Exact if there are
+    fewer than 1000 events of any type above the position; otherwise extrapolated from the first
+    1000. If none of these is of its types, and they are older than the time in which a consumer
+    skips them, 1: nobody has checked further."""
     lag_seconds: float | None
-    """Since the oldest of those events was written; None: there is none."""
+    """Age of the oldest of those events; None: there is none."""
     owner: str | None
     """Who holds it; None: nobody, which is normal for a queue."""
     lease_seconds: float | None
-    """Until the lease ends, if nobody renews it."""
+    """Until the lease ends, unless it is renewed."""
     lease_expired: bool
-    """Its holder died, or hangs, and nobody took over yet."""
+    """Its holder died or hangs, and nobody has taken over yet."""
     retry_count: int
-    """``order="total"``: failed attempts of the event it stands at."""
+    """``order="total"``: failed attempts of the event it is waiting at."""
     retry_position: int | None
     retry_after: datetime | None
     crashes: int
@@ -87,7 +94,7 @@ class Cursor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deliveries:
-    """Deliveries with a row of their own, of one listener; among the first 1000 by position."""
+    """One listener's deliveries that have a row; counted among the first 1000 by position."""
 
     scheduled: int = 0
     parked: int = 0
@@ -100,37 +107,37 @@ class Deliveries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranges:
-    """What the processes of a queue have taken and not settled."""
+    """What a queue's processes have claimed and not settled."""
 
     ranges: int = 0
     free: int = 0
-    """Left by a process that died, or given back; the next one takes them over."""
+    """Left by a process that died, or released; the next process claims them."""
     events: int = 0
     seconds: float | None = None
-    """Since the oldest event in them was written."""
+    """Age of the oldest event in them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListenerOverview:
-    """One listener, as the database knows it."""
+    """One listener, as the database has it."""
 
     name: str
     cursors: tuple[Cursor, ...]
-    """Of its partitions, in their order; none of a listener that is gone and left dead letters."""
+    """Of its partitions, in order; empty for a listener that is gone and left dead letters."""
     paused_at: datetime | None
     deliveries: Deliveries
     ranges: Ranges
     dead_letters: int
-    """That nobody has resolved; at most 1000 are counted."""
+    """Unresolved dead letters; at most 1000 are counted."""
 
     @property
     def lag_events(self) -> int:
-        """Of the partition that is last: each counts the events of all."""
+        """The largest of its partitions: each counts all partitions' events."""
         return max((each.lag_events for each in self.cursors), default=0)
 
     @property
     def lag_seconds(self) -> float | None:
-        """Since the oldest event was written that a cursor has before it or a range holds."""
+        """Age of the oldest event that is above a cursor or held by a range."""
         found = [each.lag_seconds for each in self.cursors] + [self.ranges.seconds]
         return max((each for each in found if each is not None), default=None)
 
@@ -140,7 +147,7 @@ class ListenerOverview:
 
     @property
     def last_error(self) -> tuple[datetime, str, str] | None:
-        """When, its code, its text: the latest of the partitions."""
+        """The latest error of the partitions: when, its code, its text."""
         found = [
             (each.last_error_at, each.last_error_code or "", each.last_error or "")
             for each in self.cursors
@@ -175,15 +182,15 @@ class Overview:
 
 def overview(connection: Connection, tables: Tables) -> Overview:
     """Ask how everything stands. Seven cheap statements, whatever the length of the log."""
-    from .asking import Asking  # noqa: PLC0415 - see above
+    from .statement_runner import OperatorRunner  # noqa: PLC0415 - not for plain text
 
-    asking = Asking(connection, tables)
+    runner = OperatorRunner(connection, tables)
     asked = questions(tables.names)
-    return overview_of({name: asking.rows(clause(each)) for name, each in asked.items()})
+    return overview_of({name: runner.rows(clause(each)) for name, each in asked.items()})
 
 
 def overview_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Overview:
-    """What the rows say that the questions were answered with."""
+    """Build the overview from the rows that the queries returned."""
     (log,) = answers["log"]
     return Overview(
         at=log["at"],
@@ -243,10 +250,14 @@ def _listeners(
 
 
 def _cursor(row: Mapping[str, Any], last_id: int) -> Cursor:
-    # The last id may be older than the count: then the difference would be too low, or negative.
-    above = row["above"]
-    if above >= MOST_COUNTED:
-        above = max(above, last_id - row["position"])
+    above, age = row["above"], row["age"]
+    if row["looked_at"] >= MAX_COUNTED and above:
+        # The last id may be older than the count: then the difference would be too low.
+        above = max(above, round(above / MAX_COUNTED * (last_id - row["position"])))
+    elif row["looked_at"] >= MAX_COUNTED and (row["in_gaps"] or age >= SKIPPED_WITHIN_SECONDS):
+        above = 1
+    elif row["looked_at"] >= MAX_COUNTED:
+        age = None
     held = row["owner"] is not None
     copied = (
         "partition", "position", "owner", "retry_count", "retry_position", "retry_after",
@@ -255,7 +266,7 @@ def _cursor(row: Mapping[str, Any], last_id: int) -> Cursor:
     return Cursor(
         **{name: row[name] for name in copied},
         lag_events=above + row["in_gaps"],
-        lag_seconds=None if row["age"] is None else max(0.0, row["age"]),
+        lag_seconds=None if age is None else max(0.0, age),
         lease_seconds=row["lease_seconds"] if held else None,
         lease_expired=bool(row["expired"]),
     )
@@ -263,9 +274,7 @@ def _cursor(row: Mapping[str, Any], last_id: int) -> Cursor:
 
 def _deliveries(row: Mapping[str, Any]) -> Deliveries:
     copied = ("scheduled", "parked", "behind", "cancelled", "next_due_at")
-    return Deliveries(
-        **{name: row[name] for name in copied}, complete=row["counted"] < MOST_COUNTED
-    )
+    return Deliveries(**{name: row[name] for name in copied}, complete=row["counted"] < MAX_COUNTED)
 
 
 def _ranges(row: Mapping[str, Any]) -> Ranges:

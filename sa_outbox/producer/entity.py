@@ -1,8 +1,8 @@
 """Events recorded on an entity, before or after it belongs to a session.
 
 The invariant: an entity's row exists if and only if the events recorded on it exist. An event
-that was recorded on an object without a session waits in the object; attached, it waits in the
-session; when the object's INSERT is undone, it waits in the object again.
+recorded on an object without a session waits in the object; once the object is attached, it waits
+in the session; if the object's INSERT is undone, it waits in the object again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
     from sqlalchemy.orm import Mapper
 
-    from ..contract import Contract
-    from ..event import Deferred, Event, EventOptions, Json
+    from ..event.contract import Contract
+    from ..event.event import Deferred, Event, EventOptions, Json
 
 T = TypeVar("T")
 SLOT = "_sa_outbox_events"
-"""Where an object keeps the events recorded on it, while it has no session."""
+"""Where an object keeps the events recorded on it while it has no session."""
 
 
 def give_back(pending: Pending) -> None:
-    """Its entity has no row after all: keep the event with the object, for its next INSERT."""
+    """The entity has no row after all: keep the event with the object, for its next INSERT."""
     pending.dropped = True
     attributes = pending.entity.__dict__
     attributes.pop(LEDGER, None)
@@ -42,24 +42,24 @@ def give_back(pending: Pending) -> None:
 
 
 def check_recorded(attributes: dict[str, Any], contract: Contract | None) -> None:
-    """Raise for the first event recorded on an object that lacks what *contract* asks for."""
+    """Raise for the first event recorded on an object that lacks a field *contract* requires."""
     if contract is not None:
         for pending in attributes.get(SLOT, ()):
             contract.check(pending.event)
 
 
 class RecordsEvents:
-    """Mixin for mapped classes: the entity itself says what happened to it.
+    """Mixin for mapped classes: the entity itself records what happened to it.
 
     The events are written by the flush that writes the entity, whichever session it is added to.
     """
 
     __outbox_limits__: ClassVar[Limits] = Limits()
-    """Limits of the payloads recorded here: an object without a session knows no outbox yet."""
+    """Limits for payloads recorded here: an object without a session knows no outbox yet."""
 
     __outbox_contract__: ClassVar[Contract | None] = None
-    """Checked by ``record_event``. That of the outbox is checked as well, but only once the
-    object comes to a session."""
+    """Checked by ``record_event``. The outbox's contract is checked too, but only once the object
+    is attached to a session."""
 
     @overload
     def record_event(
@@ -85,7 +85,8 @@ class RecordsEvents:
     def record_event(
         self, event: object, /, payload: object = None, **options: Unpack[EventOptions]
     ) -> Event[Any]:
-        """As ``session.add_event``, for the session this entity belongs to now or later."""
+        """Add an event to the session this entity belongs to now or later; see
+        ``session.add_event``."""
         limits = self.__outbox_limits__
         pending = make_pending(event, payload, limits, entity=self, **options)
         if self.__outbox_contract__ is not None:
@@ -99,9 +100,9 @@ class RecordsEvents:
 
 
 def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: object) -> None:
-    """Hooks empty an object's slot when it is attached. One that is full at INSERT or UPDATE was
-    attached to a session without hooks, or the contract refused its events then; and they would
-    be lost without a word."""
+    """Hooks empty an object's slot when it is attached. If it is full at INSERT or UPDATE, the
+    object was attached to a session without hooks, or the contract refused its events; they would
+    be lost silently."""
     waiting = target.__dict__.get(SLOT)
     if waiting:
         session = object_session(target)

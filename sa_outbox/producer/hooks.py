@@ -1,14 +1,14 @@
 """The eight session events that write an event exactly when its data is written.
 
-The rule: **pending events behave like** ``session.new``. Adding one begins the transaction; they
-are written by flush, commit and ``begin_nested``; they vanish with the rollback or close of their
-scope. So an event's row stands next to the row it speaks of, and whatever decides the fate of
-the one (a savepoint, a Core savepoint, somebody else's transaction) decides that of the other.
+The rule: **pending events behave like** ``session.new``. Adding one begins the transaction; flush,
+commit and ``begin_nested`` write them; rolling back or closing their scope discards them. So an
+event's row is written next to the row it describes, and whatever decides about one (a savepoint, a
+Core savepoint, an external transaction) decides about the other.
 
-Two rules keep it true in odd orders of calls: an event is written only while its own scope is the
-innermost one, and one that was not written yet goes with an entity that leaves the session.
+Two rules keep this true in unusual orders of calls: an event is written only while its own scope is
+the innermost one, and an event that was not written yet follows an entity that leaves the session.
 
-``tests/postgres/test_each_hook_is_needed.py`` has, for each hook, what goes wrong without it.
+``tests/postgres/test_each_hook_is_needed.py`` shows, for each hook, what breaks without it.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _numbers = itertools.count(1)
 
 
 class Hooks:
-    """The hooks of one outbox. Their state is per session, none is global.
+    """The hooks of one outbox. Their state is per session; none of it is global.
 
-    They run in every transaction, with events or without, so each begins with the one look that
-    tells whether there is anything to do. A ledger is an attribute of its session and not in
-    ``session.info``, which would have to be made first.
+    They run in every transaction, with or without events, so each starts with a single check
+    whether there is anything to do. The ledger is an attribute of its session, not in
+    ``session.info``, which would have to be created first.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Hooks:
         self._contract = settings.contract
         self._committed = committed
         self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
-        # Kept: event.contains() and event.remove() know a bound method by its identity.
+        # Kept: event.contains() and event.remove() identify a bound method by identity.
         self._functions = {name: getattr(self, name) for name in HOOKS}
 
     def listen_on(self, cls: type[Session]) -> None:
-        """Idempotent."""
+        """Install the hooks on *cls*. Calling it again has no effect."""
         for name, function in self._functions.items():
             if not sqlalchemy_event.contains(cls, name, function):
                 sqlalchemy_event.listen(cls, name, function, raw=name in _RAW)
@@ -82,8 +82,8 @@ class Hooks:
         return getattr(session, self._ledger_name, None)
 
     def add(self, session: Session, pending: Pending) -> None:
-        """Let *pending* wait in the session's current scope."""
-        # As Session.add does: without a transaction, close() and rollback() would not be heard.
+        """Add *pending* to the session's current scope."""
+        # Like Session.add: without a transaction, close() and rollback() would not be noticed.
         trans = internals.autobegin(session)
         if not internals.takes_work(trans):
             raise TransactionEnded(
@@ -104,15 +104,15 @@ class Hooks:
         if ledger is not None and ledger.pending:
             self._write(session, ledger)
 
-    # The hooks, in the order in which a transaction meets them.
+    # The hooks, in the order a transaction meets them.
 
     def after_attach(self, session: Session, state: InstanceState[Any]) -> None:
-        """An object came to the session: so do the events recorded on it.
+        """An object was attached to the session: take the events recorded on it.
 
-        Fires for add, cascades and for coming back, not for loads. The object is in the session
-        already: events that the contract refuses stay with it, and its INSERT is refused too.
+        Fires for add, cascades and re-attaching, not for loads. The object is already in the
+        session: events that the contract refuses stay with it, and its INSERT is refused too.
         """
-        attributes = state.obj().__dict__  # the object is being added, so it is there
+        attributes = state.obj().__dict__  # the object is being added, so it exists
         if (SLOT in attributes or LEDGER in attributes) and owner_of(session) is self._owner:
             check_recorded(attributes, self._contract)
             self._welcome(session, state)
@@ -132,15 +132,15 @@ class Hooks:
             self._write(session, ledger)
 
     def before_commit(self, session: Session) -> None:
-        """Write what no flush has written; a clean session's commit does not flush at all."""
+        """Write what no flush has written; committing a clean session does not flush at all."""
         ledger = getattr(session, self._ledger_name, None)
         if ledger is not None and ledger.pending:
             self._write_now(session, ledger)
 
     def after_transaction_create(self, session: Session, trans: SessionTransaction) -> None:
-        """A savepoint begins: what is pending belongs to the scope around it, write it there.
+        """A savepoint begins: pending events belong to the enclosing scope, so write them there.
 
-        Otherwise they would come after the events of the savepoint.
+        Otherwise they would come after the savepoint's events.
         """
         if not trans.nested or internals.is_flushing(session) or trans.parent is None:
             return
@@ -152,8 +152,8 @@ class Hooks:
     def after_commit(self, session: Session) -> None:
         """A savepoint was released, or the transaction is durable: wake the consumers.
 
-        Must not raise, block or touch the session: an error here would leave the connection
-        checked out, and the transaction is committed anyway.
+        Must not raise, block or touch the session: an error here would leave the connection checked
+        out, and the transaction is committed anyway.
         """
         ledger = getattr(session, self._ledger_name, None)
         if ledger is None:
@@ -170,10 +170,11 @@ class Hooks:
             self._committed(engine)
 
     def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
-        """A scope ended. Released: its events go to the scope around it. Otherwise: they go.
+        """A scope ended. If it was released, its events move to the enclosing scope; otherwise they
+        are discarded.
 
-        The only hook that fires for commit, rollback, ``close``, ``reset``, ``invalidate`` and
-        for a ROLLBACK that itself failed.
+        The only hook that fires for commit, rollback, ``close``, ``reset``, ``invalidate`` and for
+        a ROLLBACK that itself failed.
         """
         ledger = getattr(session, self._ledger_name, None)
         if ledger is None:
@@ -198,7 +199,7 @@ class Hooks:
                     give_back(pending)
 
     def persistent_to_transient(self, session: Session, state: InstanceState[Any]) -> None:
-        """A flushed new object was rolled back. ``add`` will INSERT it again: with its events."""
+        """A flushed new object was rolled back. ``add`` will INSERT it again, with its events."""
         self.pending_to_transient(session, state)
 
     def _ledger(self, session: Session) -> Ledger:
@@ -220,25 +221,25 @@ class Hooks:
         trans = internals.autobegin(session)
         for pending in waiting:
             ledger.add(pending, internals.scope_of(trans))
-        # A new object brings a flush along, a stored one may not.
+        # A new object causes a flush; a stored one may not.
         if state.key is not None and self._no_hook_comes(session, ledger):
             self._write(session, ledger)
 
     def _no_hook_comes(self, session: Session, ledger: Ledger) -> bool:
-        """In a commit, and not before the flush that will write it: perhaps in a hook of the
-        user's that runs after ours, and then nothing else would write the event.
+        """Whether we are in a commit, past the flush that would write the event: perhaps in a
+        user's hook that runs after ours, so that nothing else would write it.
 
-        A flush that still has its data in the session has not come to ours yet.
+        A flush that still has data in the session has not reached our hook yet.
         """
         if ledger.writing or not internals.is_committing(session):
             return False
         return not internals.is_flushing(session) or internals.is_clean(session)
 
     def _write_now(self, session: Session, ledger: Ledger) -> None:
-        # The data first. Two transactions that change one row meet on it, and the second draws its
-        # event's id after the first has committed: that is what keeps the events of a key in
+        # Flush the data first. Two transactions that change the same row meet on it, and the second
+        # draws its event's id after the first has committed: that is what keeps a key's events in
         # order. The commit would flush by itself, but a flush that only drops orphans fires no
-        # hook. The price: later before_commit hooks find the session flushed.
+        # hook. The price: later before_commit hooks find the session already flushed.
         if not internals.is_flushing(session):
             session.flush()
         if ledger.pending:
@@ -250,7 +251,7 @@ class Hooks:
         self._writer.write_pending(session, ledger)
 
     def _refuse_two_databases(self, session: Session, ledger: Ledger) -> None:
-        """Data flushed to another database than the events' can commit without them."""
+        """Data flushed to a different database than the events' could commit without them."""
         if session.twophase:
             return
         home = self._writer.engine_of(session).dialect  # shared by engines with other options
@@ -264,13 +265,13 @@ class Hooks:
 
 
 def _refuse_too_late(session: Session, ledger: Ledger) -> None:
-    """In an ``after_begin`` that a hook of a commit has caused, the event can't be written at
-    once, and perhaps no hook of ours comes any more."""
+    """In an ``after_begin`` triggered by a commit's hook, the event can't be written at once, and
+    perhaps none of our hooks runs again."""
     if ledger.writing or internals.is_flushing(session):
         return
     if internals.is_called_by_a_commit(session):
         raise TransactionEnded(
-            "an after_begin hook adds an event in a commit that has come too far to write it. "
+            "an after_begin hook added an event too late in a commit for it to be written. "
             "Nothing was added"
         )
 
@@ -283,9 +284,9 @@ def _note_databases(session: Session, context: UOWTransaction, ledger: Ledger) -
 
 
 def _let_go(session: Session, ledger: Ledger, scope: SessionTransaction) -> None:
-    """A scope ends uncommitted. Its events go with it, but those of entities that live on: one
-    that was expunged keeps its change, and so its event; and SQLAlchemy calls no hook of ours for
-    a new object that was deleted and rolled back, and can be added again."""
+    """A scope ends uncommitted. Its events go with it, except those of entities that live on: an
+    expunged entity keeps its change, and so its event; and SQLAlchemy calls none of our hooks for a
+    new object that was deleted and rolled back, which can be added again."""
     for each in ledger.pending:
         if each.entity is None or each.scope is not scope or each.dropped:
             continue

@@ -1,4 +1,4 @@
-"""Which sessions have hooks, and of which outbox."""
+"""Which sessions have hooks, and for which outbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from ..errors import ConfigError, NotInstalled
 
 if TYPE_CHECKING:
-    from ..contract import Contract
+    from ..database.tables import Tables
+    from ..event.contract import Contract
     from .pending import Pending
 
 AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]"
@@ -19,7 +20,7 @@ AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_sc
 
 
 class Owner(Protocol):
-    """An outbox, as far as the events of entities need it."""
+    """An outbox, as far as entities' events need it."""
 
     @property
     def contract(self) -> Contract | None: ...
@@ -35,8 +36,8 @@ def register_owner(cls: type[Session], owner: Owner) -> None:
 
 
 def owner_of(session: Session) -> Owner:
-    """The outbox to which events of the session's entities belong, or :class:`NotInstalled`."""
-    own: Owner = getattr(session, "outbox", None)  # type: ignore[assignment]  # asked next
+    """The outbox that events of the session's entities belong to. Raises :class:`NotInstalled`."""
+    own: Owner = getattr(session, "outbox", None)  # type: ignore[assignment]  # checked next
     if hasattr(own, "add_pending"):  # a session class of the user's may call its own thing outbox
         return own
     for cls in type(session).__mro__:
@@ -44,6 +45,16 @@ def owner_of(session: Session) -> Owner:
         if found is not None:
             return found
     raise not_installed(type(session))
+
+
+def tables_of(place: object, usual: Tables) -> Tables:
+    """The outbox's tables for this session. A handler's session names their schema explicitly,
+    whatever happened to its ``search_path``; for any other session, or if they have a schema, the
+    *usual* ones."""
+    found: Tables | None = getattr(place, "outbox_tables", None)
+    if found is None or usual.names.schema is not None:
+        return usual
+    return found if found.names.prefix == usual.names.prefix else usual
 
 
 def not_installed(cls: type) -> NotInstalled:
@@ -71,7 +82,7 @@ def session_class(target: object) -> type[Session]:
     if isinstance(target, (scoped_session, async_scoped_session)):
         target = target.session_factory
     if isinstance(target, sessionmaker):
-        return target.class_  # made by sessionmaker for itself alone
+        return target.class_  # created by sessionmaker for itself alone
     if isinstance(target, async_sessionmaker):
         return _own_sync_class(target)
     if isinstance(target, type) and issubclass(target, Session):
@@ -86,8 +97,8 @@ def session_class(target: object) -> type[Session]:
 
 
 def _own_sync_class(maker: async_sessionmaker[Any]) -> type[Session]:
-    # Hooking AsyncSession.sync_session_class would hook sqlalchemy.orm.Session itself, and with
-    # it every session of the process: the maker gets a class of its own.
+    # Hooking AsyncSession.sync_session_class would hook sqlalchemy.orm.Session itself, and with it
+    # every session in the process, so the maker gets its own class.
     current: type[Session] = maker.kw.get("sync_session_class") or maker.class_.sync_session_class
     if not isinstance(current, type):
         raise ConfigError("sync_session_class must be a class for install() to hook it")
@@ -98,7 +109,7 @@ def _own_sync_class(maker: async_sessionmaker[Any]) -> type[Session]:
 
 
 def _own(cls: type[Session]) -> type[Session]:
-    """*cls* if it was made here, else a subclass that nobody else has."""
+    """*cls* if it was created here, otherwise a subclass that nobody else has."""
     if "__outbox_own__" in cls.__dict__:
         return cls
     return type(cls.__name__, (cls,), {"__outbox_own__": True})

@@ -1,6 +1,6 @@
-"""The parts of SQLAlchemy that are not public and that the hooks can't do without.
+"""The private parts of SQLAlchemy that the hooks can't do without.
 
-All of them are here, so that a release of SQLAlchemy which moves one breaks one module.
+All of them are here, so that a SQLAlchemy release that moves one breaks one module.
 ``tests/postgres/test_sqlalchemy_internals.py`` has a test for each.
 """
 
@@ -21,12 +21,12 @@ _PREPARE = SessionTransaction._prepare_impl.__name__  # noqa: SLF001 - see the m
 
 
 def autobegin(session: Session) -> SessionTransaction:
-    """Begin as ``Session.add`` does. The public ``begin()`` would make a later ``begin()`` fail."""
+    """Begin like ``Session.add``. The public ``begin()`` would make a later ``begin()`` fail."""
     return session._autobegin_t()  # noqa: SLF001 - see the module's docstring
 
 
 def scope_of(trans: SessionTransaction) -> SessionTransaction:
-    """The savepoint or root that decides the fate of what is done in *trans*."""
+    """The savepoint or root that decides whether what is done in *trans* is kept."""
     while not trans.nested and trans.parent is not None:
         trans = trans.parent
     return trans
@@ -39,11 +39,11 @@ def current_scope(session: Session) -> SessionTransaction | None:
 
 @contextmanager
 def within(session: Session, trans: SessionTransaction) -> Iterator[None]:
-    """Work in *trans*, though a savepoint below it is being made already.
+    """Work in *trans*, although a savepoint below it is already being created.
 
     The SAVEPOINT itself is sent with the savepoint's first statement. Everything in this block,
-    lazy loads of a callable included, still runs before it. If the block fails, ``begin_nested``
-    does, and the savepoint must not stay behind as the session's current transaction.
+    including lazy loads of a callable, still runs before it. If the block fails, so does
+    ``begin_nested``, and the savepoint must not stay behind as the session's current transaction.
     """
     current = session._transaction  # noqa: SLF001 - see the module's docstring
     session._transaction = trans  # noqa: SLF001
@@ -57,7 +57,7 @@ def is_flushing(session: Session) -> bool:
 
 @contextmanager
 def looking_like_a_flush(session: Session) -> Iterator[None]:
-    """Routers of the documented kind send to the writer what ``_flushing`` marks as a write."""
+    """Make routers of the documented kind, which check ``_flushing``, choose the writer."""
     was = session._flushing  # noqa: SLF001 - see the module's docstring
     session._flushing = True  # noqa: SLF001
     try:
@@ -81,10 +81,10 @@ def state_of(trans: SessionTransaction) -> str:
 
 
 def is_committing(session: Session) -> bool:
-    """A commit or release is going on right now and has not come to its COMMIT yet.
+    """A commit or release is in progress and has not reached its COMMIT yet.
 
-    Asked of SQLAlchemy's own state machine and not remembered by a flag of ours: a flag would
-    still be up after a commit that a hook refused.
+    Read from SQLAlchemy's own state machine, not from a flag of ours: a flag would still be set
+    after a commit that a hook refused.
     """
     trans = session._transaction  # noqa: SLF001 - see the module's docstring
     while trans is not None:
@@ -96,7 +96,8 @@ def is_committing(session: Session) -> bool:
 
 
 def is_called_by_a_commit(session: Session) -> bool:
-    """As ``is_committing``, also while a connection is made, which hides the commit from it."""
+    """A commit is in progress, as in ``is_committing``, even while a connection is being made,
+    which hides the commit from that function."""
     frame = sys._getframe()  # noqa: SLF001 - asked only in after_begin hooks that add events
     while frame is not None:
         trans = frame.f_locals.get("self") if frame.f_code.co_name == _PREPARE else None
@@ -112,10 +113,10 @@ def is_clean(session: Session) -> bool:
 
 
 def connection_for(session: Session, bind: Engine | Connection) -> Connection:
-    """The connection of the current scope, as ``session.connection`` gives it.
+    """The connection of the current scope, as ``session.connection`` returns it.
 
-    Most often the flush before has taken it already, and asking the long way through the flush's
-    own transaction would cost as much as everything else that is done for an event.
+    Usually the preceding flush has it already, and going through the flush's own transaction would
+    cost as much as everything else done for an event.
     """
     trans = session._transaction  # noqa: SLF001 - see the module's docstring
     if trans is not None and trans.is_active:
@@ -126,7 +127,7 @@ def connection_for(session: Session, bind: Engine | Connection) -> Connection:
 
 
 def may_use_several_binds(session: Session) -> bool:
-    """False for the usual session, which has one engine or connection for everything."""
+    """False for the usual session, which uses one engine or connection for everything."""
     return (
         session.bind is None
         or bool(getattr(session, "binds", True))  # not in the first releases of 2.1

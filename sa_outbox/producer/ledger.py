@@ -1,4 +1,4 @@
-"""What one session remembers of its events until its root transaction ends."""
+"""A session's events until its root transaction ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .pending import Pending
 
 LEDGER = "_sa_outbox_ledger"
-"""Where an entity with a session has the ledger in which its events wait."""
+"""The attribute by which an attached entity refers to the ledger where its events wait."""
 
 
 class Ledger:
-    """What one session has pending and written since its root transaction began."""
+    """A session's pending and written events since its root transaction began."""
 
     __slots__ = (
         "by_entity",
@@ -39,7 +39,7 @@ class Ledger:
         self.reset()
 
     def reset(self) -> None:
-        """A root transaction ended, in whatever way: nothing of it is remembered."""
+        """A root transaction ended, one way or another: forget everything about it."""
         self.pending = []
         self.pending_bytes = 0
         self.wrote_on: Engine | None = None
@@ -51,11 +51,11 @@ class Ledger:
     def check_room(self, pending: Pending, limits: Limits) -> None:
         if self.pending_bytes + pending.size <= limits.max_pending_bytes:
             return
-        self.put_back(self.take())  # what was dropped meanwhile does not count
+        self.put_back(self.take())  # does not count what was dropped meanwhile
         if self.pending_bytes + pending.size > limits.max_pending_bytes:
             raise PendingTooLarge(
                 f"{len(self.pending):,} events with {self.pending_bytes:,} bytes wait in this "
-                f"session, the limit is {limits.max_pending_bytes:,}: flush() in between"
+                f"session, the limit is {limits.max_pending_bytes:,}: call flush() more often"
             )
 
     def add(self, pending: Pending, scope: SessionTransaction) -> None:
@@ -70,7 +70,7 @@ class Ledger:
                 self.by_savepoint.setdefault(scope, []).append(pending)
 
     def take(self) -> list[Pending]:
-        """All that is pending, in the order of adding; nothing is pending afterwards."""
+        """Take everything pending, in the order of adding."""
         taken = [each for each in self.pending if not each.dropped]
         taken.sort(key=_order)
         self.pending = []
@@ -82,7 +82,8 @@ class Ledger:
         self.pending_bytes = sum(each.size for each in self.pending)
 
     def root_ended(self, root: SessionTransaction) -> None:
-        """Nothing of *root* is remembered. What a hook has added to the next one already stays."""
+        """Forget everything about *root*. What a hook already added to the next transaction
+        stays."""
         for state in self.by_entity:
             state.dict.pop(LEDGER, None)
         younger = [each for each in self.pending if each.scope is not root]
@@ -92,11 +93,11 @@ class Ledger:
                 self.add(each, each.scope)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # An entity may be pickled while its events wait here. The session stays, so does this.
+        # An entity may be pickled while its events wait here. The session stays, and so does this.
         return _nothing, ()
 
     def savepoint_released(self, savepoint: SessionTransaction, scope: SessionTransaction) -> None:
-        """What the savepoint held belongs to the scope around it from now on."""
+        """What the savepoint held now belongs to the enclosing scope."""
         for each in self.pending:
             if each.scope is savepoint:
                 each.scope = scope
@@ -105,13 +106,13 @@ class Ledger:
             self.by_savepoint.setdefault(scope, []).extend(held)
 
     def savepoint_gone(self, savepoint: SessionTransaction) -> None:
-        """The savepoint was rolled back: its events, written or not, never were."""
+        """The savepoint was rolled back: its events, written or not, no longer exist."""
         for each in self.by_savepoint.pop(savepoint, ()):
             each.dropped = True
         self.put_back([each for each in self.take() if each.scope is not savepoint])
 
     def surrender(self, state: InstanceState[Any]) -> list[Pending]:
-        """What waits here for an entity that another session has now; it waits here no longer."""
+        """Hand over the events waiting here for an entity that another session has now."""
         waiting = [each for each in self.by_entity.pop(state, ()) if each in self.pending]
         moved = [each.again() for each in waiting if not each.dropped]
         for each in waiting:
@@ -120,7 +121,7 @@ class Ledger:
 
 
 def _nothing() -> None:
-    """What is left of a ledger in a pickled entity."""
+    """What remains of a ledger in a pickled entity."""
 
 
 def _order(pending: Pending) -> int:

@@ -1,27 +1,26 @@
 """Wake the consumers after a commit: one NOTIFY for many commits, off the write path.
 
 The promise. A poke that returned is followed by a NOTIFY that starts after it, or by a warning in
-the log that the database can't be reached; then the NOTIFY follows when it can. At the end of the
-interpreter what is owed is tried once more, for ``AT_EXIT`` seconds at most. Lost without a word
-are only pokes of a process that is killed or leaves by ``os._exit``, of an exit handler registered
-before this module was imported, and of an engine that was garbage collected during an outage. A
-lost poke costs the consumers one poll; events are never lost by it.
+the log that the database is unreachable; then the NOTIFY follows once it is back. At interpreter
+exit, what is owed is tried once more, for at most ``EXIT_SECONDS``. Pokes are lost silently only if
+the process is killed or leaves through ``os._exit``, if an exit handler registered before this
+module was imported pokes, or if an engine is garbage collected during an outage. A lost poke costs
+the consumers one poll; it never loses an event.
 
 How. ``poke`` marks its target (engine and channel) as owed and puts it into the inbox of one daemon
 thread. While a target is owed, further pokes see the mark and return. The thread clears the mark
-BEFORE it sends: a poke that comes while a NOTIFY is on its way may speak of a commit which that
-NOTIFY's readers did not see, so it is owed anew. Two NOTIFYs of one target start at least
-``INTERVAL`` apart; the first is not delayed.
+BEFORE it sends: a poke that arrives while a NOTIFY is in flight may be about a commit that the
+NOTIFY's readers did not see, so the target is owed again. Two NOTIFYs to one target start at least
+``INTERVAL_SECONDS`` apart; the first is not delayed.
 
-Fork. A child starts without thread, connection and debts; its first poke makes its own. What was
-owed at the fork is the parent's duty. The parent's connections stay in the child's memory,
+Fork. A child starts without thread, connection and debts; its first poke creates its own. Whatever
+was owed at the fork remains the parent's duty. The parent's connections stay in the child's memory
 untouched: closing them there would write into the parent's conversation. A fork waits until the
-thread has left the driver, for ``AT_FORK`` seconds at most: a child born while OpenSSL holds a lock
-of its own, as it does when a connection is made, could never connect to anything.
+thread has left the driver, for at most ``FORK_SECONDS``: a child born while OpenSSL holds one of
+its locks, as it does while connecting, could never connect to anything.
 
-Engines are held weakly, but for the moment between a poke and the first attempt to send it. When an
-engine is garbage collected its connection is closed. ``close`` is not final: a later poke connects
-again.
+Engines are held weakly, except between a poke and the first attempt to send it. When an engine is
+garbage collected, its connection is closed. ``close`` is not final: a later poke connects again.
 """
 
 from __future__ import annotations
@@ -42,23 +41,25 @@ from .sender import Sender
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-INTERVAL = 0.010
-"""Least seconds between the starts of two NOTIFYs on one channel of one engine."""
-LIMIT = 5.0
-"""Seconds after which an attempt to connect and send has failed; what it binds: sender.py."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between attempts while the database is away; doubled each time."""
-AT_EXIT = 0.5
-"""Most seconds the end of the interpreter is delayed for what is owed."""
-AT_FORK = 0.5
-"""Most seconds a fork waits; more only passes when a server is silent, and then no lock is held."""
+INTERVAL_SECONDS = 0.010
+"""Minimum seconds between the starts of two NOTIFYs on one channel of one engine."""
+SEND_SECONDS = 5.0
+"""Seconds after which an attempt to connect and send has failed; sender.py describes what it
+covers."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
+"""Seconds between attempts while the database is unreachable; doubled each time."""
+EXIT_SECONDS = 0.5
+"""Maximum seconds by which the interpreter's exit is delayed for what is owed."""
+FORK_SECONDS = 0.5
+"""Maximum seconds a fork waits for the thread to leave the driver. That takes longer only if a
+server is silent, and then no lock is held."""
 
 log = logging.getLogger("sa_outbox.notifier")
 
 
 @dataclass(eq=False, slots=True)
 class _Database:
-    """What belongs to one engine. ``away`` makes one outage one line in the log."""
+    """State of one engine. ``away`` makes one outage one line in the log."""
 
     engine: weakref.ref[Engine]
     sender: Sender
@@ -68,19 +69,19 @@ class _Database:
 
 @dataclass(eq=False, slots=True)
 class _Target:
-    """A channel of a database. ``poke`` writes ``owed``; everything else is the thread's."""
+    """A channel of a database. ``poke`` writes ``owed``; everything else belongs to the thread."""
 
     database: _Database
     channel: str
     owed: bool = False
     engine: Engine | None = None
     not_before: float = 0.0
-    pause: float = FIRST_PAUSE
+    pause: float = FIRST_PAUSE_SECONDS
 
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """A caller who waits until nothing is owed; with *limit*, for one last attempt and the end."""
+    """A caller waiting until nothing is owed; with *limit*, for one last attempt before the end."""
 
     limit: float | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -91,10 +92,11 @@ class Notifier:
         self._begin()
 
     def _begin(self) -> None:
-        # By the identity of the dialect: option engines share it, dispose() does not replace it.
+        # Keyed by the identity of the dialect: option engines share it, and dispose() does not
+        # replace it.
         self._databases: dict[int, _Database] = {}
-        # SimpleQueue: put() neither blocks nor minds being interrupted by a finalizer or a signal
-        # handler that pokes as well. threading.Event would deadlock there.
+        # SimpleQueue: put() neither blocks nor breaks when it is interrupted by a finalizer or a
+        # signal handler that also pokes. threading.Event would deadlock there.
         self._inbox: SimpleQueue[tuple[_Target, Engine] | _Database | _Request] = SimpleQueue()
         self._starting = threading.Lock()
         self._in_driver = threading.Lock()
@@ -107,8 +109,8 @@ class Notifier:
     def poke(self, engine: Engine, channel: str) -> None:
         """Owe one NOTIFY on *channel*. Never blocks, never raises.
 
-        For any thread, inside or outside of an event loop or a greenlet. An engine that is not
-        PostgreSQL's is ignored.
+        Callable from any thread, inside or outside an event loop or greenlet. An engine that is not
+        PostgreSQL is ignored.
         """
         try:
             try:
@@ -120,13 +122,13 @@ class Notifier:
             if target.owed or self._exiting:
                 return
             put, item = self._inbox.put, (target, engine)
-            # Nothing may stand between these two lines: an interrupt there would leave the
-            # target owed and not in the inbox, mute for ever.
+            # Nothing may come between these two lines: an interrupt there would leave the target
+            # owed but not in the inbox, silent forever.
             target.owed = True
             put(item)
             if self._thread is None:
                 self._start(target)
-        except Exception:  # noqa: BLE001 - after_commit must go on: the data is committed
+        except Exception:  # noqa: BLE001 - after_commit must not fail: the data is committed
             with suppress(Exception):
                 log.warning("a poke failed; consumers find the events by polling")
 
@@ -137,7 +139,7 @@ class Notifier:
     def close(self, timeout: float = 1.0) -> None:
         """Try once to send what is owed, give up the rest, close the connections.
 
-        Returns after *timeout* seconds at the latest; the thread goes on by itself.
+        Returns after at most *timeout* seconds; the thread continues by itself.
         """
         self._ask(_Request(limit=timeout), timeout)
 
@@ -153,8 +155,8 @@ class Notifier:
         if database is None:
 
             def forget(_: weakref.ref[Engine]) -> None:
-                # Runs inside the garbage collector, in any thread: closing is the thread's task.
-                # The inbox is that of the time before a fork: in a child nobody reads it.
+                # Runs inside the garbage collector, in any thread: closing is the thread's job. The
+                # inbox is the one from before a fork: in a child nobody reads it.
                 gone = databases.pop(key, None)
                 if gone is not None:
                     inbox.put(gone)
@@ -168,7 +170,7 @@ class Notifier:
 
     def _start(self, target: _Target) -> None:
         if not self._starting.acquire(blocking=False):
-            return  # another poke is about it
+            return  # another poke is handling it
         try:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="sa_outbox-notifier", daemon=True)
@@ -189,11 +191,11 @@ class Notifier:
     def _step(self) -> None:
         wait = max(0.0, min(self._due.values()) - monotonic()) if self._due else None
         with suppress(Empty):
-            # No local variable for the item: it would keep an engine alive through the next wait.
+            # No local variable for the item: it would keep an engine alive during the next wait.
             self._accept(self._inbox.get(timeout=wait))
         now = monotonic()
         for target in [target for target, at in self._due.items() if at <= now]:
-            self._attempt(target, LIMIT)
+            self._attempt(target, SEND_SECONDS)
         if not self._due:
             while self._waiting:
                 self._waiting.pop().done.set()
@@ -201,7 +203,7 @@ class Notifier:
     def _accept(self, item: tuple[_Target, Engine] | _Database | _Request) -> None:
         match item:
             case (target, engine):
-                if target.owed:  # else: two first pokes at once, and both came in
+                if target.owed:  # else: two first pokes at once, and both got in
                     target.engine = engine
                     self._due.setdefault(target, target.not_before)
             case _Database():
@@ -214,27 +216,27 @@ class Notifier:
     def _attempt(self, target: _Target, limit: float) -> None:
         database = target.database
         engine, target.engine = target.engine or database.engine(), None
-        if engine is None:  # gone during an outage
+        if engine is None:  # collected during an outage
             return self._give_up(database)
         started = monotonic()
         target.owed = False
         try:
             with self._in_driver:
                 database.sender.send(engine, target.channel, limit)
-        except Exception as error:  # noqa: BLE001 - whatever a driver or a creator raises
+        except Exception as error:  # noqa: BLE001 - a driver or creator may raise anything
             target.owed = True
             self._due[target] = monotonic() + target.pause
-            # The first failure may be a blip, or a program that has stopped its own server and is
-            # about to end: the second one, a moment later, is an outage.
-            again = target.pause > FIRST_PAUSE
-            target.pause = min(2 * target.pause, LONGEST_PAUSE)
+            # The first failure may be a blip, or a program that stopped its own server and is about
+            # to exit. A second failure shortly after is an outage.
+            again = target.pause > FIRST_PAUSE_SECONDS
+            target.pause = min(2 * target.pause, MAX_PAUSE_SECONDS)
             if again and not database.away and not self._exiting:
                 database.away = True
                 text = "NOTIFY can't be sent to %s; consumers poll until it can: %s"
                 log.warning(text, database.sender.name, database.sender.explain(engine, error))
         else:
             del self._due[target]
-            target.not_before, target.pause = started + INTERVAL, FIRST_PAUSE
+            target.not_before, target.pause = started + INTERVAL_SECONDS, FIRST_PAUSE_SECONDS
             if database.away:
                 database.away = False
                 log.info("NOTIFY can be sent to %s again", database.sender.name)
@@ -255,14 +257,14 @@ class Notifier:
     def _give_up(self, database: _Database) -> None:
         for target in list(database.targets.values()):
             if self._due.pop(target, None) is not None:
-                target.owed, target.engine, target.pause = False, None, FIRST_PAUSE
+                target.owed, target.engine, target.pause = False, None, FIRST_PAUSE_SECONDS
 
     def _exit(self) -> None:
         self._exiting = True
-        self.close(AT_EXIT)
+        self.close(EXIT_SECONDS)
 
     def _before_fork(self) -> None:
-        if self._in_driver.acquire(timeout=AT_FORK):
+        if self._in_driver.acquire(timeout=FORK_SECONDS):
             self._forking = threading.get_ident()
 
     def _after_fork_in_parent(self) -> None:
@@ -276,13 +278,13 @@ class Notifier:
 
 
 _inherited: list[object] = []
-"""Connections of the parent, in a child: referenced so that nothing closes or collects them."""
+"""The parent's connections, in a child: referenced so that nothing closes or collects them."""
 
 notifier = Notifier()
-"""The process's own. Others are for tests: they know nothing of fork and exit."""
+"""The process-wide notifier. Others are for tests: they ignore fork and exit."""
 
 os.register_at_fork(
-    before=notifier._before_fork,  # noqa: SLF001 - ours, as all below
+    before=notifier._before_fork,  # noqa: SLF001 - ours, as in the lines that follow
     after_in_parent=notifier._after_fork_in_parent,  # noqa: SLF001
     after_in_child=notifier._after_fork_in_child,  # noqa: SLF001
 )

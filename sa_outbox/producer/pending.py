@@ -1,12 +1,18 @@
-"""An event that waits for its write: everything checked, everything but callables serialised."""
+"""An event waiting to be written: everything checked, everything but callables serialised."""
 
 from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from .. import tracing
-from ..arguments import (
+from ..errors import InvalidEvent, WrongArgument
+from ..event import tracing
+from ..event.causation import link_to_cause, present_cause
+from ..event.codec import encode, encode_plain
+from ..event.context import fill_in
+from ..event.event import NOT_KNOWN, Event, now_duplicate, now_known
+from ..event.types import event_types
+from ..event.validation import (
     check_event_type,
     check_priority,
     checked_headers,
@@ -14,12 +20,6 @@ from ..arguments import (
     checked_text,
     is_refused_twice,
 )
-from ..causation import link_to_cause, present_cause
-from ..codec import encode, encode_plain
-from ..context import fill_in
-from ..errors import InvalidEvent, WrongArgument
-from ..event import NOT_KNOWN, Event, now_duplicate, now_known
-from ..event_types import event_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import SessionTransaction
 
-    from ..event import Deferred, OnDuplicate
-    from ..event_types import EventType
+    from ..event.event import Deferred, OnDuplicate
+    from ..event.types import EventType
     from ..settings import Limits
 
 _orders = itertools.count(1)
-"""The order of adding, over all sessions; ``next`` is atomic."""
+"""The order of adding, across all sessions; ``next`` is atomic."""
 
 
 class Pending:
-    """One event that waits to be written."""
+    """One event waiting to be written."""
 
     __slots__ = (
         "_fixed",
@@ -76,11 +76,11 @@ class Pending:
 
     @property
     def is_deferred(self) -> bool:
-        """Has a value that only the flush makes known."""
+        """Whether it has a value that only the flush makes known."""
         return not isinstance(self._payload, str) or callable(self._key)
 
     def row(self, limits: Limits) -> str:
-        """The event as a JSON object for ``insert_events``; evaluates what was deferred."""
+        """The event as a JSON object for ``insert_events``; evaluates deferred values."""
         payload, key = self._payload, self._key
         if not self.is_deferred:
             return f'{self._fixed},"payload":{payload}}}'
@@ -97,11 +97,11 @@ class Pending:
         return f'{self._fixed},"key":{quoted},"payload":{payload}}}'
 
     def again(self) -> Pending:
-        """The same event, for a second life of its entity in another transaction."""
+        """A copy of this event, for when its entity is added again in another transaction."""
         fresh = Pending(self.event, self._fixed, self._payload, self._key, self.entity)
         fresh.order = self.order
         fresh.refused_twice = self.refused_twice
-        now_duplicate(self.event, None)  # what it was a duplicate of may be gone by then
+        now_duplicate(self.event, None)  # the event it duplicated may be gone by then
         return fresh
 
 
@@ -123,7 +123,7 @@ def make_pending(
 ) -> Pending:
     """Check everything and serialise it now; only callables are left for the flush.
 
-    *traced*: this is the moment at which it is added, and has a span if there are any.
+    *traced*: the event is being added right now, and gets a span if tracing is on.
     """
     name, version, value, deferred = _named(event, payload)
     if not callable(key):
@@ -135,7 +135,7 @@ def make_pending(
     cause = present_cause()
     tenant = fill_in(name, tenant, all_headers, cause)
     if cause is not None:
-        link_to_cause(name, all_headers, limits.max_causation_depth)
+        link_to_cause(name, all_headers, limits.max_causation_depth, limits.max_caused_events)
     run_at = checked_schedule(run_at, delay)
     check_priority(priority)
     encoded = value if deferred else _encoded(value, limits)
@@ -163,8 +163,8 @@ def _written(
     delay: timedelta | None,
     limits: Limits,
 ) -> str:
-    """The beginning of the event's row: all that is known before the flush, but its payload."""
-    # Written by hand: uuid and type need no escaping, and most events have no more than these.
+    """The beginning of the event's row: everything known before the flush except its payload."""
+    # Built by hand: uuid and type need no escaping, and most events have nothing else.
     fixed = f'{{"event_id":"{event.event_id}","event_type":"{event.event_type}"'
     if key is not None:
         fixed += f',"key":{encode_plain(key)}'
@@ -183,9 +183,9 @@ def _written(
 
 
 def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
-    """The event type's name, its version if it is registered, the payload, and is it deferred."""
+    """The event type's name, its version if registered, the payload, and whether it is deferred."""
     if isinstance(event, str):
-        event = str.__str__(event)  # of a subclass (an enum) the text itself, and that is checked
+        event = str.__str__(event)  # for a subclass (an enum), the text itself, and that is checked
         check_event_type(event)
         deferred = callable(payload) and not isinstance(payload, type)
         return event, event_types.version_of(event), payload, deferred
@@ -198,7 +198,7 @@ def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
             raise _not_one_of(event, payload)
         return known.name, known.version, _checked(event, payload), True
     if isinstance(event, Event):
-        raise WrongArgument("this is an event that was added already", field="event_type")
+        raise WrongArgument("this event was already added", field="event_type")
     if payload is not None:
         raise InvalidEvent(
             "an event object is its own payload: pass the object alone, or a name and a payload",

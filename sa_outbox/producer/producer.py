@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
-from ..tables import tables
+from ..database.tables import tables
 from .hooks import Hooks
 from .install import not_installed, register_owner, session_class, sync_session
 from .notifier import notifier
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.orm import Session, scoped_session
 
-    from ..contract import Contract
-    from ..event import Deferred, Event, EventOptions, Json
+    from ..event.contract import Contract
+    from ..event.event import Deferred, Event, EventOptions, Json
     from ..settings import Limits, Settings
     from .install import AnySession
     from .pending import Pending
@@ -41,7 +41,7 @@ class Producer:
         self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._poke)
         self.write_pending: Callable[[Session], None] = self._hooks.write
         self._installed: set[type[Session]] = set()
-        self._notifies = settings.notifies  # asked once: the hook after a commit must not fail
+        self._notifies = settings.notifies  # read once: the hook after a commit must not fail
 
     @property
     def limits(self) -> Limits:
@@ -61,7 +61,7 @@ class Producer:
         """A ``sqlalchemy.orm.sessionmaker`` whose sessions have ``add_event``."""
         options.setdefault("class_", OutboxSession)
         maker: sessionmaker[OutboxSession] = sessionmaker(bind, **options)
-        maker.class_.outbox = self  # of the class that the maker has made for itself
+        maker.class_.outbox = self  # on the class that the maker created for itself
         return self.install(maker)
 
     def async_sessionmaker(
@@ -77,9 +77,9 @@ class Producer:
     def install(self, target: T) -> T:
         """Give the sessions of an existing factory or session class the hooks; return *target*.
 
-        Takes a ``sessionmaker``, an ``async_sessionmaker``, a scoped session of either, or a
-        session class (``sqlalchemy.orm.Session`` itself: every session of the process). Doing it
-        twice is doing it once. Add events with ``outbox.add(session, ...)``.
+        Accepts a ``sessionmaker``, an ``async_sessionmaker``, a scoped session of either, or a
+        session class (``sqlalchemy.orm.Session`` itself: every session in the process). Calling it
+        twice has no further effect. Add events with ``outbox.add(session, ...)``.
         """
         cls = session_class(target)
         self.hook(cls)
@@ -89,7 +89,7 @@ class Producer:
         return target
 
     def hook(self, cls: type[Session]) -> None:
-        """Hear the sessions of *cls*. Which outbox they belong to is theirs to say."""
+        """Listen to the sessions of *cls*. Each session determines which outbox it belongs to."""
         if not self.is_installed_on(cls):
             self._hooks.listen_on(cls)
             self._installed.add(cls)
@@ -131,7 +131,7 @@ class Producer:
         payload: object = None,
         **options: Unpack[EventOptions],
     ) -> Event[Any]:
-        """``session.add_event`` for a session that has no such method, only the hooks."""
+        """``session.add_event`` for a session that only has the hooks."""
         pending = make_pending(event, payload, self.limits, **options)
         self.add_pending(sync_session(session), pending)
         return pending.event
@@ -143,10 +143,10 @@ class Producer:
     def flush(self, session: Session | scoped_session[Any], /) -> None: ...
 
     def flush(self, session: AnySession, /) -> Awaitable[None] | None:
-        """Flush, and write pending events also when there is no object to flush.
+        """Flush, and write pending events even when there is no object to flush.
 
-        A plain session's own ``flush()`` does nothing when no object changed. Await it for an
-        async session.
+        A plain session's own ``flush()`` does nothing when no object changed. Await it for an async
+        session.
         """
         if isinstance(session, async_scoped_session):
             session = session()
@@ -156,7 +156,7 @@ class Producer:
         return None
 
     def pending(self, session: AnySession) -> tuple[Event[Any], ...]:
-        """The events that wait for the session's next flush or commit, in their order."""
+        """The events waiting for the session's next flush or commit, in order."""
         ledger = self._hooks.ledger_of(sync_session(session))
         if ledger is None:
             return ()

@@ -1,15 +1,16 @@
 """One database's connection for NOTIFY: made the engine's way, kept apart from the engine's pool.
 
-A sender takes the pool's *creator*, so whatever the user did about connecting holds for us too:
-driver, ``connect_args``, ``creator``, ``do_connect`` hooks that fetch a token. It takes nothing
-else: not a connection of the pool, which may have none left; not the pool's hooks, which speak of
-the application's connections; not the engine's, so that NOTIFY appears in nobody's query log and
-error count. What is kept is the bare driver connection, which keeps no engine alive.
+A sender uses the pool's *creator*, so whatever the user configured about connecting applies here
+too: driver, ``connect_args``, ``creator``, ``do_connect`` hooks that fetch a token. It uses nothing
+else: not one of the pool's connections, since there may be none left; not the pool's hooks, which
+are meant for the application's connections; not the engine's, so that NOTIFY appears in nobody's
+query log and error count. It keeps the bare driver connection, which keeps no engine alive.
 
-Time limits. An async driver is cancelled after the limit it is called with. A sync one can't be:
-its connect timeout is the user's (libpq's ``connect_timeout``), and what is sent into a void fails
-after ``SILENCE`` where the system knows TCP_USER_TIMEOUT. A server that accepts and then says
-nothing holds the calling thread. That is the notifier's, a daemon: pokes stay owed, consumers poll.
+Time limits. An async driver is cancelled after the given limit. A sync driver can't be: its connect
+timeout is the user's (libpq's ``connect_timeout``), and data sent into a void fails after
+``SILENCE_SECONDS`` where the system supports TCP_USER_TIMEOUT. A server that accepts and then says
+nothing blocks the calling thread. That is the notifier's daemon thread: pokes stay owed, and
+consumers poll.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.pool import NullPool
 
-from sa_outbox.sql.notify import name_connection, notify
+from sa_outbox.sql.server.notify import name_connection, notify
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection
 
 APPLICATION_NAME = "sa_outbox notifier"
-SILENCE = 5.0
-"""Seconds after which bytes that nobody acknowledges mean a lost connection."""
-CLOSING = 0.5
-"""Seconds an async driver may take to say goodbye."""
+SILENCE_SECONDS = 5.0
+"""Seconds after which unacknowledged bytes mean a lost connection."""
+CLOSE_SECONDS = 0.5
+"""Seconds an async driver may take to close."""
 
 
 class Sender:
@@ -43,17 +44,17 @@ class Sender:
     def __init__(self, engine: Engine) -> None:
         url = engine.url
         self.name = f"{url.database or 'database'} at {url.host or 'local socket'}"
-        """For the log. Not the URL: its password and its query stay out."""
+        """For the log. Not the URL: its password and query must not appear."""
         self._password = url.password
         self._connection: DBAPIConnection | None = None
         self._runner: asyncio.Runner | None = None
         self._statements: dict[tuple[object, str], tuple[str, Any]] = {}
 
     def send(self, engine: Engine, channel: str, limit: float) -> None:
-        """Send one NOTIFY, connecting if need be, or raise what the driver raised."""
+        """Send one NOTIFY, connecting if needed, or raise what the driver raised."""
         if self._connection is not None:
-            # A kept connection may have died of an idle timeout, a restart, an operator. That is
-            # no outage yet: a new one decides.
+            # A kept connection may have died from an idle timeout, a restart or an operator. That
+            # is not an outage yet: a new connection decides.
             with suppress(Exception):
                 return self._send_again(engine, channel, limit)
         self.close()
@@ -74,7 +75,7 @@ class Sender:
             return
         if connection is not None:
             try:
-                _run_in_greenlet(runner, connection.close, CLOSING)
+                _run_in_greenlet(runner, connection.close, CLOSE_SECONDS)
             except Exception:  # noqa: BLE001 - drivers disagree about what a dead connection raises
                 with suppress(Exception):
                     connection.terminate()  # asyncpg's, without I/O
@@ -82,14 +83,14 @@ class Sender:
             runner.close()
 
     def explain(self, engine: Engine, error: Exception) -> str:
-        """Say for the log why *error* happened, without what may hold a secret.
+        """Explain *error* for the log, without anything that may be secret.
 
-        What the network and the server say holds none. Others, a malformed DSN or a token
-        service's refusal, may quote their input: only their class is told.
+        What the network and the server report holds no secret. Other errors, such as a malformed
+        DSN or a token service's refusal, may quote their input: only their class is logged.
         """
-        told = (OSError, engine.dialect.loaded_dbapi.OperationalError)
+        explained = (OSError, engine.dialect.loaded_dbapi.OperationalError)
         for each in (error, error.__cause__):
-            if isinstance(each, told) or getattr(each, "sqlstate", None):
+            if isinstance(each, explained) or getattr(each, "sqlstate", None):
                 text = str(each).strip().partition("\n")[0]
                 if self._password:
                     text = text.replace(str(self._password), "***")
@@ -100,8 +101,8 @@ class Sender:
         driver = getattr(self._connection, "driver_connection", None)
         if self._runner is None or engine.dialect.driver != "asyncpg" or driver is None:
             return self._call(engine, limit, lambda: self._execute(engine, notify, channel))
-        # The shortest way: an event is on its way while this runs, and a third of that time was
-        # spent on the adapter's greenlet and the runner's book-keeping.
+        # The shortest way: an event is in flight while this runs, and a third of that time was
+        # spent on the adapter's greenlet and the runner's bookkeeping.
         sql, parameters = self._rendered(engine, notify, channel)
         loop = self._runner.get_loop()
         loop.run_until_complete(driver.fetch(sql, *parameters, timeout=limit))
@@ -139,7 +140,7 @@ class Sender:
     def _rendered(
         self, engine: Engine, build: Callable[[str], Select[Any]], argument: str
     ) -> tuple[str, Any]:
-        # Kept: compiled a hundred times a second, it would take time from the program's threads.
+        # Cached: compiled a hundred times a second, it would take time from the program's threads.
         known = self._statements.get((build, argument))
         if known is None:
             compiled = build(argument).compile(dialect=engine.dialect)
@@ -156,16 +157,16 @@ def _private_runner() -> asyncio.Runner:
 
     class PrivateLoop(asyncio.SelectorEventLoop):
         async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
-            # asyncio would ask a thread, and none can be had once the interpreter has begun to
-            # exit: the last NOTIFY of a short program would be lost. This loop has nothing else
-            # to do meanwhile.
+            # asyncio would use a thread, and none can be started once the interpreter has begun to
+            # exit: a short program's last NOTIFY would be lost. This loop has nothing else to do
+            # meanwhile.
             return socket.getaddrinfo(*args, **options)
 
     return asyncio.Runner(loop_factory=PrivateLoop)
 
 
 def _run_in_greenlet(runner: asyncio.Runner, work: Callable[[], None], limit: float) -> None:
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio  # noqa: PLC0415 - only programs with an async engine need it
 
     from sqlalchemy.util import greenlet_spawn  # noqa: PLC0415 - needs the greenlet package
 
@@ -177,9 +178,9 @@ def _run_in_greenlet(runner: asyncio.Runner, work: Callable[[], None], limit: fl
 
 
 def _limit_silence(connection: DBAPIConnection) -> None:
-    """Let the system give up on unacknowledged bytes; its own patience is about 15 minutes."""
+    """Make the system give up on unacknowledged bytes; its default is about 15 minutes."""
     with (
         suppress(AttributeError, OSError),  # not Linux, a Unix socket, a driver without a socket
         socket.socket(fileno=os.dup(connection.fileno())) as ours,
     ):
-        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE * 1000))
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS * 1000))

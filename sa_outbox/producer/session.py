@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import Unpack
 
-    from ..event import Deferred, Event, EventOptions, Json, OnDuplicate
+    from ..database.tables import Tables
+    from ..event.event import Deferred, Event, EventOptions, Json, OnDuplicate
     from ..settings import Limits
     from .pending import Pending
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class TakesEvents(Protocol):
-    """What a session needs of its outbox."""
+    """What a session needs from its outbox."""
 
     @property
     def limits(self) -> Limits: ...
@@ -36,7 +37,7 @@ class TakesEvents(Protocol):
 
 
 class _AddsEvents:
-    """``add_event``, for the sync session and the async one alike: it does no I/O."""
+    """``add_event``, shared by the sync and the async session: it does no I/O."""
 
     def _events_session(self) -> OutboxSession:
         raise NotImplementedError
@@ -118,6 +119,8 @@ class OutboxSession(_AddsEvents, Session):
     """A ``Session`` with ``add_event``. Made by ``outbox.sessionmaker(engine)``."""
 
     outbox: TakesEvents | None = None
+    outbox_tables: Tables | None = None
+    """Where its events go; None: wherever the outbox's names resolve."""
     _autoflushing = False
 
     def __init__(self, *args: Any, outbox: TakesEvents | None = None, **options: Any) -> None:
@@ -127,9 +130,9 @@ class OutboxSession(_AddsEvents, Session):
             outbox.hook(type(self))
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
-        """Flush, and write pending events also when there is no object to flush.
+        """Flush, and write pending events even when there is no object to flush.
 
-        An autoflush does not: a program that reads between two events would pay a statement each.
+        An autoflush does not: a program that reads between two events would pay one statement each.
         """
         if objects is None:
             super().flush()
@@ -140,7 +143,7 @@ class OutboxSession(_AddsEvents, Session):
             outbox.write_pending(self)
 
     def _autoflush(self) -> None:
-        # Not public in SQLAlchemy. Were it to go, events would be written earlier, no less.
+        # Not public in SQLAlchemy. If it were removed, events would only be written earlier.
         self._autoflushing = True
         try:
             super()._autoflush()

@@ -1,46 +1,52 @@
-"""Write what is pending: evaluate, put into order, one statement.
+"""Write what is pending: evaluate, put in order, one statement.
 
-The invariant: when ``write_pending`` returns, every pending event whose row can exist by now is
-in the database, in the caller's transaction, after everything that was added before it. When it
+The invariant: when ``write_pending`` returns, every pending event whose row can exist by now is in
+the database, in the caller's transaction, after everything that was added before it. When it
 raises, every event that was not written is pending again, so that a second commit writes it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import object_session
 
-from ..codec import encode_plain
-from ..errors import DuplicateEvent, NotAtomic, OutboxError, SchemaError
-from ..event import now_duplicate
-from ..sql.audit import record_added
-from ..sql.events import claim_idempotency_keys, insert_events
+from ..database.faults import code_of, raise_if_fixable
+from ..errors import DuplicateEvent, NotAtomic, NotWritten, OutboxError
+from ..event.codec import encode_plain
+from ..event.event import now_duplicate
+from ..sql.server.transactions import abort
 from . import internals
 from .entity import give_back
+from .faults import QUOTING, without_data
+from .install import tables_of
+from .statements import Statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from uuid import UUID
 
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.orm import Session
 
-    from ..event import Event
-    from ..settings import Names, Settings
-    from ..tables import Tables
+    from ..database.tables import Tables
+    from ..event.event import Event
+    from ..settings import Settings
     from .ledger import Ledger
     from .pending import Pending
 
 _ROUNDS: Final = 100
+_UNKNOWN: Final = -1
+"""What a driver that does not count rows reports."""
 _STATEMENT_BYTES: Final = 8_388_608
 """A statement carries about this much at most: the server parses the document in memory."""
 
 
 class _Document(str):
-    """The parameter of a statement. Its ``repr`` is what echo and error messages print."""
+    """A statement's parameter. Its ``repr`` is what echo and error messages print."""
 
     __slots__ = ()
 
@@ -53,12 +59,13 @@ class Writer:
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         self._settings = settings
-        self._insert = insert_events(tables)
-        self._claim = claim_idempotency_keys(tables)
-        self._record = record_added(tables) if settings.audit == "all" else None
+        self._tables = tables
+        self._statements = Statements(tables, settings)
+        self._located: dict[Tables, Statements] = {}
+        self._insert = self._statements.insert
 
     def write_pending(self, session: Session, ledger: Ledger) -> None:
-        if ledger.writing:  # called by a callable that adds an event: the loop below takes it
+        if ledger.writing:  # called by a callable that adds an event: the loop below picks it up
             return
         ledger.writing = True
         try:
@@ -72,42 +79,58 @@ class Writer:
                     return
         finally:
             ledger.writing = False
-        raise OutboxError(f"{_ROUNDS} rounds: does a payload callable add events for ever?")
+        raise OutboxError(f"{_ROUNDS} rounds: does a payload callable add events forever?")
 
     def _write_round(self, session: Session, ledger: Ledger) -> list[Pending]:
-        """Write what is pending now; return those whose entity was not inserted yet."""
+        """Write what is pending now; return the events whose entity was not inserted yet."""
         unwritten = ledger.take()
         try:
             ready, held = _sorted_out(session, unwritten)
             unwritten = ready + held
             rows = [(each, each.row(self._settings.limits)) for each in ready]
             if rows:
-                connection = self._connection(session)
+                connection, statements = self._connection(session), self._statements_of(session)
                 for portion in _portions(rows):
-                    self._write_rows(connection, ledger, portion)
+                    self._write_rows(connection, statements, ledger, portion)
                     unwritten = unwritten[len(portion) :]
         except BaseException:
             ledger.put_back(unwritten)
             raise
         return held
 
+    def _statements_of(self, session: Session) -> Statements:
+        tables = tables_of(session, self._tables)
+        if tables is self._tables:
+            return self._statements
+        found = self._located.get(tables)
+        if found is None:
+            found = self._located[tables] = Statements(tables, self._settings)
+        return found
+
     def _write_rows(
-        self, connection: Connection, ledger: Ledger, rows: list[tuple[Pending, str]]
+        self,
+        connection: Connection,
+        statements: Statements,
+        ledger: Ledger,
+        rows: list[tuple[Pending, str]],
     ) -> None:
         if any(pending.event.idempotency_key is not None for pending, _ in rows):
-            rows = self._first_of_their_key(connection, rows)
+            rows = self._first_of_their_key(connection, statements, rows)
         if not rows:
             return
         document = _Document("[" + ",".join(row for _, row in rows) + "]")
-        self._execute(connection, self._insert, {"document": document})
-        if self._record is not None:
-            self._execute(connection, self._record, {"document": document})
+        written = self._execute(connection, statements.insert, {"document": document}).rowcount
+        if written not in (len(rows), _UNKNOWN):
+            _abort(connection)
+            raise NotWritten(self._settings.names.table(), expected=len(rows), written=written)
+        if statements.record is not None:
+            self._execute(connection, statements.record, {"document": document})
         ledger.wrote_on = connection.engine
 
     def _first_of_their_key(
-        self, connection: Connection, rows: list[tuple[Pending, str]]
+        self, connection: Connection, statements: Statements, rows: list[tuple[Pending, str]]
     ) -> list[tuple[Pending, str]]:
-        """Leave out the events whose idempotency key another event has."""
+        """Drop the events whose idempotency key is taken by another event."""
         wanted: dict[tuple[str, str, str], UUID] = {}
         for pending, _ in rows:
             if pending.event.idempotency_key is not None:
@@ -124,7 +147,7 @@ class Writer:
                 for (tenant, name, key), event_id in wanted.items()
             ]
         )
-        result = self._execute(connection, self._claim, {"document": _Document(document)})
+        result = self._execute(connection, statements.claim, {"document": _Document(document)})
         holders = {(row[0], row[1], row[2]): row[3] for row in result}
         first, later = [], []
         for pending, row in rows:
@@ -133,7 +156,7 @@ class Writer:
                 first.append((pending, row))
             else:
                 later.append((pending.event, holder, pending.refused_twice))
-        # Before any is marked: when it raises, all of them are pending again.
+        # Before any is marked: if it raises, all of them are pending again.
         for event, holder, refused in later:
             if refused:
                 raise _duplicate(event, holder)
@@ -142,7 +165,7 @@ class Writer:
         return first
 
     def engine_of(self, session: Session) -> Engine:
-        """The engine that holds the log, asked of the session as for any write."""
+        """The engine that holds the log, resolved by the session as for any write."""
         return self._bind(session).engine
 
     def _bind(self, session: Session) -> Engine | Connection:
@@ -152,7 +175,7 @@ class Writer:
             return session.get_bind(clause=self._insert)
 
     def _connection(self, session: Session) -> Connection:
-        # The Connection and not session.execute: that one would autoflush.
+        # The Connection, not session.execute: that one would autoflush.
         connection = internals.connection_for(session, self._bind(session))
         if internals.is_autocommit(connection):
             raise NotAtomic(
@@ -165,19 +188,25 @@ class Writer:
         try:
             return connection.execute(statement, parameters)
         except DBAPIError as error:
-            error.hide_parameters = True  # payloads hold people's data, and errors end in logs
-            code = _code_of(error)
-            raise_if_mendable(error, self._settings.names, _RIGHTS)
-            if code.startswith(_QUOTING):
-                raise _without_data(error, code) from None
+            error.hide_parameters = True  # payloads hold personal data, and errors end up in logs
+            code = code_of(error)
+            raise_if_fixable(error, self._settings.names, _RIGHTS)
+            if code.startswith(QUOTING):
+                raise without_data(error, code) from None
             raise
 
 
-def _sorted_out(session: Session, taken: list[Pending]) -> tuple[list[Pending], list[Pending]]:
-    """Those to write now, and those to hold.
+def _abort(connection: Connection) -> None:
+    """Make sure that nobody commits what this transaction or savepoint wrote."""
+    with suppress(DBAPIError):
+        connection.execute(abort())
 
-    Held are events whose entity has no row yet (a flush of some objects only), and those of an
-    outer scope: written inside a savepoint, they would go with it.
+
+def _sorted_out(session: Session, taken: list[Pending]) -> tuple[list[Pending], list[Pending]]:
+    """Split into events to write now and events to hold.
+
+    Held are events whose entity has no row yet (a flush of only some objects), and those of an
+    outer scope: written inside a savepoint, they would be rolled back with it.
     """
     scope = internals.current_scope(session)
     ready, held = [], []
@@ -216,7 +245,7 @@ def _duplicate(event: Event[Any], holder: UUID) -> DuplicateEvent:
     whose = "" if event.tenant is None else f" of tenant {event.tenant!r}"
     key = event.idempotency_key or ""
     return DuplicateEvent(
-        f"{event.event_type}{whose} with the idempotency key {key!r} is event {holder} already. "
+        f"{event.event_type}{whose} with idempotency key {key!r} already exists: event {holder}. "
         "Nothing of this flush is kept; roll back",
         idempotency_key=key,
         duplicate_of=holder,
@@ -224,54 +253,4 @@ def _duplicate(event: Event[Any], holder: UUID) -> DuplicateEvent:
 
 
 _RIGHTS: Final = {"": "INSERT", "idempotency_keys": "SELECT, INSERT, UPDATE"}
-"""What adding events needs, by the table's suffix."""
-
-
-def raise_if_mendable(error: DBAPIError, names: Names, rights: Mapping[str, str]) -> None:
-    """Raise :class:`SchemaError` with what to do, for a fault that a person can mend."""
-    mended_by = _what_mends(_code_of(error), names, rights)
-    if mended_by is not None:
-        raise SchemaError(f"{_first_line(error)}. {mended_by}") from error
-
-
-def _what_mends(code: str, names: Names, rights: Mapping[str, str]) -> str | None:
-    """A sentence for the faults that a person can mend; None for all others."""
-    if code in ("42P01", "3F000", "42703"):  # no such table, schema, column
-        command = " ".join(["sa-outbox migrate --database-url URL", *names.options])
-        return f"The outbox's tables are missing or old. Make them: {command}"
-    if code == "42501":
-        home = "" if names.schema is None else f"{names.schema}."
-        usage = "" if names.schema is None else f"GRANT USAGE ON SCHEMA {names.schema} TO role; "
-        grants = [
-            f"GRANT {right} ON {home}{names.table(suffix)} TO role"
-            for suffix, right in rights.items()
-        ]
-        return f"This role may not write here. Allow it: {usage}{'; '.join(grants)}"
-    if code == "25006":
-        return "The connection is read-only, or leads to a standby: writing needs the primary"
-    return None
-
-
-_QUOTING: Final = ("22", "23")
-"""Classes of errors in whose details PostgreSQL quotes the row: bad data, broken constraints."""
-
-
-class _RefusedError(Exception):
-    """Stands for the driver's error, without the details that quote the event."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.sqlstate = self.pgcode = code
-
-
-def _without_data(error: DBAPIError, code: str) -> DBAPIError:
-    refused = _RefusedError(_first_line(error), code)
-    return type(error)(error.statement, None, refused, hide_parameters=True)
-
-
-def _code_of(error: DBAPIError) -> str:
-    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or ""
-
-
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).partition("\n")[0].rstrip(".")
+"""The rights that adding events needs, by table suffix."""

@@ -1,14 +1,27 @@
 """Relays: from the outbox to brokers and webhooks, in order per key, at least once.
 
-====================================================================  ===========================
-``outbox.relay(...)`` makes a listener that forwards                  ``declaring.py``
-an event is put into a message                                        ``envelope.py``
-messages go out, answers come back, order is kept                     ``forward.py``
-what every relay is                                                   ``message.py``
-====================================================================  ===========================
+========================  ========================================================================
+``declaration.py``        ``relay(outbox, ...)`` creates a listener that forwards
+``message.py``            the contract of every relay, ours or your own
+``envelope.py``           turns an event into a message
+``forward.py``            sends messages, collects answers, keeps the order
+``words.py``              fields of an event keep their place in a subject or routing key
+``errors.py``             an error with its cause, and a missing extra
+``kafka/``                to Kafka
+``http/``                 webhooks
+``endpoints.py``          webhook endpoints that are kept in the database
+``nats.py``               to NATS JetStream
+``nats_link.py``          a connection to NATS
+``rabbitmq.py``           to RabbitMQ
+``rabbitmq_link.py``      a connection to RabbitMQ
+``redis.py``              to Redis Streams
+``faststream.py``         through a broker object of FastStream
+``faststream_kinds.py``   what differs between FastStream's brokers
+``conformance.py``        what every relay must do, as tests: for ours and your own
+``conformance_cases.py``  what these send, and how they compare what arrived
+========================  ========================================================================
 
-One module for each kind of other side, imported when it is asked for: it needs the extra of its
-name.
+A broker's module is imported on use: it needs the extra of its name.
 """
 
 from .envelope import CloudEvents, Envelope, Plain

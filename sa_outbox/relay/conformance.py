@@ -1,8 +1,8 @@
-"""What every relay has to do, as tests: for ours, and for one of your own.
+"""What every relay must do, as tests: for ours and your own.
 
-Derive a class whose name begins with ``Test``, say how a relay is made and how one reads what has
-arrived, and let pytest with anyio or pytest-asyncio run it; or await ``RelayConformance.check()``.
-A check that the class gives nothing for is skipped.
+Derive a class whose name begins with ``Test``, implement how to create a relay and how to read what
+has arrived, and let pytest with anyio or pytest-asyncio run it; or await
+``RelayConformance.check()``. A check is skipped if the class does not implement what it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import anyio
 
 from sa_outbox.errors import ConfigError, RelayUnavailable, SomeFailed, Undeliverable
 
-from .arriving import (
+from .conformance_cases import (
     Arrived,
     check,
     check_nothing_else_runs,
@@ -37,42 +37,42 @@ __all__ = ["Arrived", "RelayConformance"]
 
 
 class RelayConformance:
-    """The checks. What a subclass gives stands first."""
+    """The checks. What a subclass implements comes first."""
 
     time_limit: float = 15.0
-    """Seconds within which the relay answers, whatever the other side does."""
+    """Seconds within which the relay answers, whatever the receiver does."""
     ill_formed: Sequence[str] = ("",)
-    """Destinations that can't be."""
+    """Invalid destinations."""
     largest_body: int = 900_000
-    """Bytes that the other side takes at least."""
+    """Bytes that the receiver accepts at least."""
     unicode_headers: bool = True
-    """Headers arrive with any text in them; else only ASCII is sent in them."""
+    """Whether headers arrive with any text in them; otherwise only ASCII is sent in them."""
     secret: str = ""
-    """A password that ``make_relay_to`` uses: it is in no text of an error and no repr."""
+    """A password that ``make_relay_to`` uses: it must be in no error text and no repr."""
 
     def make_relay(self) -> Relay:
-        """A new relay to the system that ``arrived`` reads. Connects to nothing yet."""
+        """A new relay to the system that ``arrived`` reads. Must not connect yet."""
         raise NotImplementedError
 
     def make_relay_to(self, host: str, port: int) -> Relay:  # noqa: ARG002 - for subclasses
-        """The same to another address, where nobody answers; with short time limits."""
-        raise SkipTest("nobody says how a relay to another address is made: make_relay_to")
+        """A new relay to another address, where nobody answers; with short time limits."""
+        raise SkipTest("make_relay_to is not implemented")
 
     async def new_destination(self) -> str:
         """A destination that exists and is empty."""
         raise NotImplementedError
 
     async def arrived(self, destination: str, count: int) -> Sequence[Arrived]:
-        """All that is there, in its order, as soon as *count* messages are."""
+        """Everything that is there, in order, as soon as there are *count* messages."""
         raise NotImplementedError
 
     def make_undeliverable(self, message: Message) -> Message:  # noqa: ARG002 - for subclasses
-        """*message*, changed so that the other side will never take it: too large, or to a
-        destination that is none."""
-        raise SkipTest("nobody says what the other side never takes: make_undeliverable")
+        """*message*, changed so that the receiver will never accept it: too large, or to an invalid
+        destination."""
+        raise SkipTest("make_undeliverable is not implemented")
 
     async def check(self) -> list[str]:
-        """Run all of them, without pytest, and return the names of those that were not skipped."""
+        """Run all checks without pytest, and return the names of those that were not skipped."""
         names = []
         for name in dir(self):
             if name.startswith("test_"):
@@ -201,7 +201,7 @@ class RelayConformance:
 
     async def test_making_one_connects_to_nothing(self) -> None:
         with no_connections():
-            # In a thread, where no event loop runs: programs make relays when they are imported.
+            # In a thread without an event loop: programs create relays when they are imported.
             relay = await anyio.to_thread.run_sync(self.make_relay)
         await relay.close()
 
@@ -226,8 +226,8 @@ class RelayConformance:
                 answer = error
             await relay.close()
         check(isinstance(answer, RelayUnavailable), f"not RelayUnavailable: {answer!r}")
-        told = f"{relay!r} {answer} {answer!r} {answer and answer.__cause__!r}"
-        check(not self.secret or self.secret not in told, "it tells a secret")
+        rendered = f"{relay!r} {answer} {answer!r} {answer and answer.__cause__!r}"
+        check(not self.secret or self.secret not in rendered, "it reveals a secret")
         await check_nothing_else_runs(before)
 
     async def _send(self, relay: Relay, messages: Sequence[Message]) -> None:
@@ -239,7 +239,8 @@ class RelayConformance:
         )
 
     async def _answers(self, relay: Relay, messages: Sequence[Message]) -> list[Answer]:
-        """As a listener calls it: one message of a key after the other, where it is so."""
+        """Call it like a listener: one message of a key after the other, if it does not keep
+        order."""
         by_id = {each.event.event_id: each for each in messages}
         forward = Forward(
             relay, lambda event, _: by_id[event.event_id], order="key", timeout=self.time_limit

@@ -4,40 +4,62 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sa_outbox.errors import RelayUnavailable
-from sa_outbox.event import Event
-from sa_outbox.operations.endpoints import revealed
+from sa_outbox.event.event import Event
+from sa_outbox.operations.endpoint import revealed
+from sa_outbox.operations.sealing import READABLE, check_readable
 from sa_outbox.settings import Settings
 
-from .declaring import declare_relay
+from .declaration import declare_relay
 from .envelope import Plain
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from sa_outbox.listener import Listener
-    from sa_outbox.operations.endpoints import Endpoint
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.operations.endpoint import Endpoint
 
     from .envelope import Envelope
     from .http import Webhook
     from .message import Answer, Message
 
-SPARE = 5.0
+SPARE_SECONDS = 5.0
 TEST = "outbox.test"
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """What the program says of all endpoints."""
+    """The program's settings for all endpoints."""
 
     allow: tuple[str, ...] = ()
+    """Private networks that are allowed; in them, and only there, also without TLS."""
+    ports: tuple[int, ...] | Literal["any"] = (80, 443)
+    secrets_from_env: tuple[str, ...] = READABLE
+    """Variables that an endpoint's secret may be read from, see ``operations/sealing.py``."""
     envelope: Envelope | None = None
 
 
+def endpoint_options(
+    *,
+    allow: Iterable[str] = (),
+    ports: Iterable[int] | Literal["any"] = (80, 443),
+    secrets_from_env: Iterable[str] = READABLE,
+    envelope: Envelope | None = None,
+) -> EndpointOptions:
+    """Raises :class:`ConfigError` for invalid options, before there is an endpoint."""
+    return EndpointOptions(
+        allow=tuple(allow),
+        ports="any" if ports == "any" else tuple(ports),
+        secrets_from_env=check_readable(secrets_from_env),
+        envelope=envelope,
+    )
+
+
 class StoredEndpoint:
-    """A webhook relay that disables its endpoint in the database when that says it is gone."""
+    """A webhook relay that disables its endpoint in the database when the endpoint reports it is
+    gone."""
 
     keeps_order = False
     takes_batches = False
@@ -54,7 +76,7 @@ class StoredEndpoint:
         answers = await self._webhook.send(messages)
         if any(self._webhook.is_gone(each.destination) for each in messages):
             await self._gone("it answered 410")
-            # Not a dead letter: enabled again, it goes on with this event.
+            # Not a dead letter: once enabled again, it continues with this event.
             away = RelayUnavailable("the endpoint is gone, and disabled")
             return [None if each is None else away for each in answers]
         return answers
@@ -69,7 +91,7 @@ def endpoint_listener(
     options: EndpointOptions | None,
     gone: Callable[[str], Awaitable[None]],
 ) -> Listener:
-    """Raises :class:`ConfigError` for one that can't be served."""
+    """The listener of an endpoint. Raises :class:`ConfigError` if it can't be served."""
     chosen = options or EndpointOptions()
     how = endpoint.delivering
 
@@ -85,7 +107,7 @@ def endpoint_listener(
         to=choose,
         envelope=chosen.envelope,
         map=None,
-        timeout=timedelta(seconds=how.timeout + SPARE),
+        timeout=timedelta(seconds=how.timeout + SPARE_SECONDS),
         options={
             "order": how.order,
             "concurrency": 1 if how.order == "total" else how.concurrency,
@@ -101,12 +123,12 @@ def check_endpoint(endpoint: Endpoint, options: EndpointOptions | None = None) -
 
     async def gone(_why: str) -> None: ...
 
-    # Its secrets may be those of the consumer's environment, not of this one.
+    # Its secrets may be in the consumer's environment, not in this one.
     endpoint_listener(replace(endpoint, secrets=(), bearer=None), Settings(), options, gone)
 
 
 async def send_test(endpoint: Endpoint, options: EndpointOptions | None = None) -> Answer:
-    """Send one message now; what became of it."""
+    """Send one message now and return the answer."""
     webhook = _webhook(endpoint, options or EndpointOptions())
     event: Event[Any] = Event(TEST, {"test": True}, created_at=datetime.now(UTC), position=0)
     message = Plain().wrap(event, endpoint.url, epoch=0, prefix=webhook.attribute_prefix)
@@ -121,11 +143,12 @@ async def send_test(endpoint: Endpoint, options: EndpointOptions | None = None) 
 def _webhook(endpoint: Endpoint, options: EndpointOptions) -> Webhook:
     from .http import Webhook  # noqa: PLC0415 - needs its extra
 
-    secrets, bearer = revealed(endpoint)
+    secrets, bearer = revealed(endpoint, options.secrets_from_env)
     return Webhook(
         secrets=secrets,
         bearer=bearer,
         timeout=timedelta(seconds=endpoint.delivering.timeout),
         allow=options.allow,
-        allow_http=bool(options.allow),
+        allow_http="inside" if options.allow else False,
+        ports=options.ports,
     )

@@ -1,7 +1,7 @@
-"""How an event is put into a message: its payload with headers around it, or a CloudEvent.
+"""How an event becomes a message: its payload with headers around it, or a CloudEvent.
 
-Plain: the payload as JSON, everything else in headers. CloudEvents 1.0, binary: the same with the
-names of that specification; structured: one JSON document with all of it.
+Plain: the payload as JSON, everything else in headers. CloudEvents 1.0, binary: likewise, with the
+names of that specification; structured: one JSON document with everything.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from sa_outbox.codec import encode_plain
 from sa_outbox.errors import ConfigError
-from sa_outbox.event import stored_text
+from sa_outbox.event.codec import encode_plain
+from sa_outbox.event.event import stored_text
 
 from .message import JSON, Message
 
 if TYPE_CHECKING:
-    from sa_outbox.event import Event
+    from sa_outbox.event.event import Event
 
 STRUCTURED = "application/cloudevents+json"
 MAX_SOURCE = 2000
@@ -33,7 +33,7 @@ _PASSED_ON = (
     "traceparent",
     "tracestate",
 )
-"""Headers of an event that every envelope has; those of the user's own come beside them."""
+"""Headers of an event that every envelope includes; the user's own are added to them."""
 
 
 class Envelope(Protocol):
@@ -41,13 +41,13 @@ class Envelope(Protocol):
 
 
 def sequence(epoch: int, position: int | None) -> str:
-    """Grows with the place in the log, also as text; after a restore from a backup ``sa-outbox
-    adopt`` begins a new epoch, because ids that were seen before are given again."""
+    """Grows with the position in the log, also when compared as text; after a restore from a backup
+    ``sa-outbox adopt`` starts a new epoch, because ids that were seen before are assigned again."""
     return f"{epoch:010d}-{position or 0:019d}"
 
 
 def _body(event: Event[Any]) -> bytes:
-    """The payload as it is stored; as JSON, where it had to be read or there is no database."""
+    """The payload as stored; encoded as JSON if it had to be decoded, or without a database."""
     text = stored_text(event)
     return (encode_plain(event.payload) if text is None else text).encode()
 
@@ -75,7 +75,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class CloudEvents:
-    """CloudEvents 1.0. *source* is a URI reference that says where the events come from."""
+    """CloudEvents 1.0. *source* is a URI reference that identifies where the events come from."""
 
     source: str
     mode: Literal["binary", "structured"] = "binary"
@@ -99,12 +99,12 @@ class CloudEvents:
         headers = {f"{prefix}{name}": value for name, value in attributes.items()}
         del headers[f"{prefix}datacontenttype"]  # the content type says so, in this mode
         for name in ("traceparent", "tracestate"):
-            if name in attributes:  # where programs that know no CloudEvents look for it
+            if name in attributes:  # where programs without CloudEvents look for it
                 headers[name] = attributes[name]
         return Message(event, destination, _body(event), event.key, {**own, **headers})
 
     def _attributes(self, event: Event[Any], epoch: int) -> dict[str, str]:
-        """Names are lower-case letters and digits: that is all the specification allows."""
+        """Names are lower-case letters and digits: the specification allows nothing else."""
         found = {
             "specversion": "1.0",
             "id": str(event.event_id),

@@ -1,9 +1,9 @@
-"""Through a broker object of FastStream, the one that a program has anyway.
+"""Forward through a FastStream broker object that the program already has.
 
-One message of a key is under way at a time (``keeps_order`` is false): what FastStream's clients
-promise about order differs. What counts as sent is only what the other side has confirmed, so the
-ways of FastStream that confirm nothing are refused: channels of Redis, NATS without JetStream,
-Kafka without ``acks="all"``.
+One message per key is in flight at a time (``keeps_order`` is false): FastStream's clients differ
+in what they promise about order. Only what the receiver has confirmed counts as sent, so
+FastStream's modes without confirmation are refused: Redis channels, NATS without JetStream, Kafka
+without ``acks="all"``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from sa_outbox.errors import ConfigError, RelayUnavailable
+from sa_outbox.policy.checks import check_span
 
-from .answering import not_serializable, unavailable
+from .errors import not_serializable, unavailable
 from .faststream_kinds import (
     PREFIXES,
     check_confirms,
@@ -28,6 +29,7 @@ from .faststream_kinds import (
     judge_confirmation,
     kind_of,
     publishing,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from .faststream_kinds import Kind
     from .message import Answer, Message
 
-LET_IT_END = 1.0
-"""Seconds that a broker may take to connect after nobody waits for it any more."""
+LET_IT_END_SECONDS = 1.0
+"""Seconds that a broker may take to connect after the wait for it was abandoned."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z:-]+")
 
 
@@ -45,12 +47,12 @@ class FastStream:
     """Forwards through *broker*: a ``KafkaBroker``, ``RabbitBroker``, ``NatsBroker`` or
     ``RedisBroker`` of FastStream.
 
-    Kafka: ``to=`` is a topic; the broker is made with ``acks="all"``. RabbitMQ: a routing key on
-    *exchange*, by default the name of a queue. NATS: a subject; *stream* is needed, the JetStream
+    Kafka: ``to=`` is a topic; create the broker with ``acks="all"``. RabbitMQ: a routing key on
+    *exchange*, by default the name of a queue. NATS: a subject; *stream* is required, the JetStream
     stream that takes it. Redis: a stream, or with ``redis="list"`` a list.
 
-    If the program has not connected the broker, the relay does, and closes it; it starts no
-    subscribers. *at_once* is how many messages are under way, *timeout* limits each of them.
+    If the program has not connected the broker, the relay connects and closes it; it starts no
+    subscribers. *at_once* is how many messages are in flight, *timeout* limits each of them.
     """
 
     keeps_order = False
@@ -74,9 +76,9 @@ class FastStream:
                 raise ConfigError(f"{name}= is for a {kind} broker, this one is for {self.kind}")
         if not isinstance(at_once, int) or at_once < 1:
             raise ConfigError(f"at_once must be a number above zero: {at_once!r}")
-        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-            raise ConfigError(f"timeout must be a timedelta above zero: {timeout!r}")
+        check_span("timeout", timeout)
         self._broker = broker
+        self._words = words_of(self.kind, exchange)
         self._timeout = timeout.total_seconds()
         self._at_once = at_once
         self._is_ours = False
@@ -85,6 +87,14 @@ class FastStream:
 
     def __repr__(self) -> str:
         return f"FastStream({self.kind})"
+
+    def quote(self, field: str) -> str:
+        """Quote a key or tenant in ``to=``: one word, where the broker has words."""
+        return field if self._words is None else self._words.one(field)
+
+    def quote_type(self, event_type: str) -> str:
+        """Quote an event type in ``to=``."""
+        return event_type if self._words is None else self._words.some(event_type)
 
     def check_destination(self, destination: str) -> None:
         check_name(self.kind, destination)
@@ -110,7 +120,7 @@ class FastStream:
 
     async def close(self) -> None:
         async with self._connecting:
-            # Started meanwhile, it is the program's: its subscribers use the connection.
+            # If it was started meanwhile, it is the program's: its subscribers use the connection.
             if self._is_ours and not getattr(self._broker, "running", False):
                 self._is_ours = False
                 with anyio.move_on_after(self._timeout, shield=True):
@@ -126,8 +136,8 @@ class FastStream:
                     await asyncio.shield(connecting)
                 self._is_ours = True
             except BaseException:
-                # Interrupted, some clients leave a connection open.
-                with anyio.move_on_after(LET_IT_END, shield=True):
+                # If interrupted, some clients leave a connection open.
+                with anyio.move_on_after(LET_IT_END_SECONDS, shield=True):
                     await asyncio.wait([connecting])
                 connecting.cancel()
                 with anyio.move_on_after(self._timeout, shield=True):
@@ -152,11 +162,11 @@ def _headers(message: Message) -> dict[str, str]:
     headers = {}
     for name, value in message.headers.items():
         if not _HEADER.fullmatch(name):
-            raise ValueError(f"no name of a header: {name!r}")
+            raise ValueError(f"invalid header name: {name!r}")
         value.encode()
         if "\r" in value or "\n" in value:
             raise ValueError(f"header {name} has a line break")
-        # What begins so is an instruction to a NATS server.
+        # What begins like this is an instruction to a NATS server.
         headers[f"x-{name}" if name.lower().startswith("nats-") else name] = value
     if message.key is not None:
         headers.setdefault("key", message.key)
@@ -165,7 +175,7 @@ def _headers(message: Message) -> dict[str, str]:
 
 
 async def _disconnect(broker: Any) -> None:
-    """Whatever state it is in, the next ``connect()`` begins anew."""
+    """Whatever its state, the next ``connect()`` starts anew."""
     connection: Any = getattr(broker, "_connection", None)
     with suppress(Exception):
         await broker.stop()

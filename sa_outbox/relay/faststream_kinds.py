@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 
-from .answering import because, unavailable
+from .errors import unavailable, with_cause
+from .words import NATS, RABBITMQ
 
 if TYPE_CHECKING:
     from .message import Answer, Message
+    from .words import Words
 
 Kind: TypeAlias = Literal["kafka", "rabbit", "nats", "redis"]
 Publish: TypeAlias = Callable[[bytes, "Message", dict[str, str]], Awaitable[Any]]
@@ -24,7 +26,7 @@ PREFIXES: dict[Kind, str] = {
     "redis": "ce_",
 }
 LONGEST: dict[Kind, int] = {"kafka": 249, "rabbit": 255, "nats": 1000, "redis": 512}
-"""Bytes of a destination."""
+"""Maximum bytes of a destination."""
 _NAMES: dict[Kind, tuple[re.Pattern[str], str]] = {
     "kafka": (
         re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}"),
@@ -62,7 +64,7 @@ _AWAY = frozenset(
         *("AuthenticationError", "NoPermissionError", "ClusterDownError", "MasterDownError"),
     }
 )
-"""Names of errors, their own or of a class they derive from: the clients are not imported here."""
+"""Names of errors, or of their base classes: the clients are not imported here."""
 _NEVER = {
     "MessageSizeTooLargeError": "refused",
     "InvalidTopicError": "refused",
@@ -81,18 +83,25 @@ def check_name(kind: Kind, destination: str) -> None:
         raise ConfigError(f"{says}: {destination!r:.300}")
 
 
+def words_of(kind: Kind, exchange: object) -> Words | None:
+    """How fields in ``to=`` are quoted; None where a destination has no words."""
+    if kind == "rabbit":
+        return None if exchange is None else RABBITMQ
+    return NATS if kind == "nats" else None
+
+
 def describe(kind: Kind) -> str:
     return f"the {kind} broker of FastStream"
 
 
 def judge(kind: Kind, error: Exception) -> Answer:
-    """What an error of the broker's client means for the message that was published."""
+    """What an error of the broker's client means for the published message."""
     names = [each.__name__ for each in type(error).__mro__]
     for name in names:
         if name in _NEVER:
-            return because(Undeliverable(str(error) or name, kind=_NEVER[name]), error)
+            return with_cause(Undeliverable(str(error) or name, kind=_NEVER[name]), error)
     if "ResponseError" in names and str(error).startswith("WRONGTYPE"):
-        return because(Undeliverable(str(error), kind="unknown-destination"), error)
+        return with_cause(Undeliverable(str(error), kind="unknown-destination"), error)
     if isinstance(error, OSError | TimeoutError) or not _AWAY.isdisjoint(names):
         return unavailable(describe(kind), error)
     return error
@@ -132,7 +141,7 @@ def check_confirms(kind: Kind, broker: Any, stream: str | None, redis: str) -> N
 def publishing(
     kind: Kind, broker: Any, exchange: Any, stream: str | None, redis: str, timeout: float
 ) -> Publish:
-    """How a broker of this kind is told destination, key and headers."""
+    """How to pass destination, key and headers to a broker of this kind."""
 
     def publish(body: bytes, message: Message, headers: dict[str, str]) -> Awaitable[Any]:
         event_id, destination = str(message.event.event_id), message.destination
@@ -160,7 +169,7 @@ def publishing(
             headers["Nats-Msg-Id"] = event_id
             sent = send(subject=destination, stream=stream, timeout=timeout)
         else:
-            # FastStream's format for Redis counts characters where it writes bytes.
+            # FastStream's format for Redis counts characters but writes bytes.
             wide = {name: value.encode() for name, value in headers.items() if not value.isascii()}
             sent = send(**{redis: destination}, headers={**headers, **wide})
         return sent
@@ -169,7 +178,7 @@ def publishing(
 
 
 def judge_confirmation(said: object) -> Answer:
-    """Of RabbitMQ. A message that no queue takes comes back, and then it is confirmed."""
+    """For RabbitMQ. A message that no queue takes comes back, and then it is confirmed."""
     name = type(said).__name__
     if name == "Ack":
         return None

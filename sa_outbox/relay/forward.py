@@ -1,9 +1,9 @@
-"""The handler of a relay: from events to messages, from answers to what becomes of the events.
+"""A relay's handler: from events to messages, and from answers to outcomes.
 
-The invariant: of one key, no message is given to the relay before the one ahead of it was answered
+The invariant: a message of a key is given to the relay only after the previous one was answered
 with success, unless the relay keeps the order itself. So whatever fails, what is sent again comes
-before what comes after it; a receiver that leaves out an ``event_id`` that it has seen sees each
-key's events once, in their order.
+before what follows it; a receiver that drops every ``event_id`` it has already seen sees each key's
+events once, in order.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import anyio
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, SomeFailed, Undeliverable
 
-from .answering import because
+from .errors import with_cause
 from .message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sa_outbox.event import Event
-    from sa_outbox.listener import Order
+    from sa_outbox.declare.listener import Order
+    from sa_outbox.event.event import Event
 
     from .message import Answer, Relay
 
-MOST_KNOWN = 10_000
-"""Destinations that are remembered as good."""
+MAX_KNOWN = 10_000
+"""How many valid destinations are remembered."""
 
 
 class Forward:
@@ -40,12 +40,12 @@ class Forward:
     ) -> None:
         self.relay = relay
         self.epoch = 0
-        """Of the database; set by the consumer."""
+        """The database's epoch; set by the consumer."""
         self._make = make
         self._order = order
         self._timeout = timeout
         self._at_once = relay.keeps_order or order == "none"
-        """All of a batch is given to the relay together."""
+        """A whole batch is given to the relay together."""
         self._good: set[str] = set()
 
     async def all(self, events: Sequence[Event[Any]]) -> None:
@@ -124,16 +124,16 @@ class Forward:
         except Undeliverable as error:
             return error
         except ConfigError as error:
-            return because(Undeliverable(str(error), kind="unknown-destination"), error)
-        except Exception as error:  # noqa: BLE001 - the map is the user's
-            text = f"no message could be made of the event: {type(error).__name__}: {error}"
-            return because(Undeliverable(text, kind="serialization"), error)
+            return with_cause(Undeliverable(str(error), kind="unknown-destination"), error)
+        except Exception as error:  # noqa: BLE001 - the map is user code
+            text = f"the event could not be turned into a message: {type(error).__name__}: {error}"
+            return with_cause(Undeliverable(text, kind="serialization"), error)
         return message
 
     def _check(self, destination: str) -> None:
         if destination not in self._good:
             self.relay.check_destination(destination)
-            if len(self._good) >= MOST_KNOWN:
+            if len(self._good) >= MAX_KNOWN:
                 self._good.clear()
             self._good.add(destination)
 
@@ -143,7 +143,7 @@ class Forward:
                 answers = await self.relay.send(messages)
         except TimeoutError as error:
             text = f"no answer within {self._timeout:g} s"
-            return [because(RelayUnavailable(text), error)] * len(messages)
+            return [with_cause(RelayUnavailable(text), error)] * len(messages)
         except Exception as error:  # noqa: BLE001 - the relay's answer for all of them
             return [error] * len(messages)
         if len(answers) != len(messages):

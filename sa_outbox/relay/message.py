@@ -1,4 +1,4 @@
-"""What a relay sends, and what it is: the contract of every relay, ours or your own.
+"""The contract of every relay, ours or your own: what it sends, and how it answers.
 
 A relay is a listener that forwards. It gets messages, and answers for each of them.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sa_outbox.event import Event
+    from sa_outbox.event.event import Event
 
 JSON: str = "application/json"
 
@@ -21,55 +21,56 @@ class Message:
     """An event as it is sent."""
 
     event: Event[Any]
-    """What it was made from. Its ``event_id`` travels with it: receivers know duplicates by it."""
+    """The event it was made from. Its ``event_id`` travels with it: receivers recognise duplicates
+    by it."""
     destination: str
     """A topic, subject, stream, routing key or address: what the broker calls it."""
     body: bytes
     key: str | None = None
-    """Messages of one key stay in their order."""
+    """Messages of one key stay in order."""
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = JSON
 
 
 Answer: TypeAlias = BaseException | None
-"""What became of a message. None: the other side has it and said so.
-:class:`~sa_outbox.Undeliverable`: never, so it becomes a dead letter.
-:class:`~sa_outbox.RelayUnavailable`: the other side can't be reached; nothing is counted, and the
-relay waits. :class:`~sa_outbox.RetryLater` and every other error: this message failed, and is sent
-again by the retry policy."""
+"""The result for a message. None: the receiver confirmed it. :class:`~sa_outbox.Undeliverable`: it
+can never be delivered, so it becomes a dead letter. :class:`~sa_outbox.RelayUnavailable`: the
+receiver can't be reached; nothing is counted, and the relay waits. :class:`~sa_outbox.RetryLater`
+and every other error: this message failed, and is retried according to the policy."""
 
 
 class Relay(Protocol):
     """Forwards messages to one other system.
 
-    Made without connecting to anything; connects when it has something to send, and again when the
+    Created without connecting; it connects when it has something to send, and again when the
     connection was lost. One relay is used by one event loop, and ``send`` by one task at a time for
     each of the listener's ``concurrency``.
 
-    It may have more attributes: ``retry``, a policy for listeners that are given none; ``quote``,
-    a function for fields of the event that are put into ``to=``; ``deadline``, how long it waits
-    for an answer by itself, which has to be less than the listener's ``timeout``.
+    It may have more attributes: ``retry``, a policy for listeners without one; ``quote``, a
+    function for event fields that are put into ``to=``, and ``quote_type``, one for the event type,
+    if that differs; ``deadline``, how long it waits for an answer by itself, which must be less
+    than the listener's ``timeout``.
     """
 
     keeps_order: bool
-    """``send`` lets nothing arrive that comes after a message that did not. If False, it is given
-    one message of each key at a time, and the next when that one has its answer."""
+    """If a message does not arrive, ``send`` lets nothing that follows it arrive. If False, it is
+    given one message of each key at a time, and the next when that one has its answer."""
     takes_batches: bool
     """If False, it is given one message at a time."""
     attribute_prefix: str
-    """What CloudEvents put before the names of their attributes in this protocol's headers."""
+    """The prefix of CloudEvents attributes in this protocol's headers."""
 
     def check_destination(self, destination: str) -> None:
-        """Raise :class:`~sa_outbox.ConfigError` if there can't be a destination of this name."""
+        """Raise :class:`~sa_outbox.ConfigError` if this can't be a destination."""
         ...
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
-        """Send *messages* in their order, wait until the other side has them, and answer for each.
+        """Send *messages* in order, wait until the receiver has them, and answer for each.
 
-        Raising is answering the same for all of them. Cancelled, it leaves nothing running.
+        Raising means that answer for all of them. If cancelled, it leaves nothing running.
         """
         ...
 
     async def close(self) -> None:
-        """Give connections back. ``send`` may be called again afterwards."""
+        """Close connections. ``send`` may be called again afterwards."""
         ...

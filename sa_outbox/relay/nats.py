@@ -1,4 +1,4 @@
-"""To NATS JetStream: streams that confirm and keep. Plain NATS does neither, and is refused.
+"""To NATS JetStream: streams that confirm and store. Plain NATS does neither, and is refused.
 
 The messages of a wave are published together; the stream answers each of them. ``Nats-Msg-Id`` is
 the ``event_id``: what is sent again within the stream's window adds nothing.
@@ -15,9 +15,11 @@ import anyio
 import msgspec
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
+from sa_outbox.policy.checks import check_span
 
-from .answering import because, missing, not_serializable, too_large, unavailable
+from .errors import missing, not_serializable, too_large, unavailable, with_cause
 from .nats_link import FORBIDDEN, Link, Wave, open_link
+from .words import NATS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,21 +27,21 @@ if TYPE_CHECKING:
     from .message import Answer, Message
 
 LONGEST_SUBJECT = 1000
-MOST_NAMES = 10_000
-"""Headers whose names are remembered as good."""
+MAX_NAMES = 10_000
+"""How many valid header names are remembered."""
 _SUBJECT = re.compile(r"[^\s.*>\x00-\x20\x7f]+(\.[^\s.*>\x00-\x20\x7f]+)*")
 _THEIRS = ("$", "_INBOX.")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _TOO_LARGE = (10054, 10097)
-"""The message or its headers exceed what the stream takes."""
+"""The message or its headers exceed what the stream accepts."""
 _OTHER_STREAM = 10060
 
 
 class JetStream:
-    """Publishes to the streams of NATS JetStream. ``to=`` is a subject.
+    """Publishes to NATS JetStream streams. ``to=`` is a subject.
 
-    *stream* is the one that has to take the messages: another is refused. *timeout* limits
+    *stream* is the one that must take the messages: any other is refused. *timeout* limits
     connecting, and each wave. *connect_options* are those of ``nats.connect``: ``tls``,
     ``user_credentials``, ``token`` and the like.
     """
@@ -69,10 +71,9 @@ class JetStream:
         except (AttributeError, TypeError, ValueError):
             good, places = False, []
         if not good or not places:
-            # Without the address: there may be a password in it.
+            # Without the URL: it may contain a password.
             raise ConfigError("servers of JetStream must be like nats://host:4222, or tls://")
-        if timeout <= timedelta(0):
-            raise ConfigError(f"timeout of JetStream must be above zero: {timeout!r}")
+        check_span("timeout of JetStream", timeout)
         if stream is not None and not re.fullmatch(r"[^\s.*>/\\]+", stream):
             raise ConfigError(f"stream of JetStream has no spaces, dots or wildcards: {stream!r}")
         self._where = ", ".join(places)
@@ -81,15 +82,18 @@ class JetStream:
         self._timeout = timeout.total_seconds()
         self._options = dict(connect_options or {})
         self._names: dict[str, str] = {}
-        """Of headers: as they are given, and as they are sent."""
+        """Header names, as given and as sent."""
         self._link: Link | None = None
         self._opening: anyio.Lock | None = None
 
     def __repr__(self) -> str:
         return f"JetStream({self._where!r})"
 
+    quote = staticmethod(NATS.one)
+    quote_type = staticmethod(NATS.some)
+
     def check_destination(self, destination: str) -> None:
-        """Refuse what is no subject that one message can go to."""
+        """Refuse anything that is not a subject for a single message."""
         if not isinstance(destination, str) or not _SUBJECT.fullmatch(destination):
             raise ConfigError(
                 f"a subject is words with dots between, no spaces or wildcards: {destination!r}"
@@ -102,7 +106,7 @@ class JetStream:
             )
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
-        """Publish *messages*, and wait for the answers of their streams."""
+        """Publish *messages*, and wait for their streams' answers."""
         try:
             link = await self._connected()
         except RelayError as error:
@@ -139,7 +143,7 @@ class JetStream:
         await link.close()
 
     async def _publish(self, link: Link, wave: Wave, messages: Sequence[Message]) -> list[Answer]:
-        """What could not be published has its answer at once; of the others, those of the wave."""
+        """What could not be published is answered at once; the rest is answered by the wave."""
         answers: list[Answer] = [None] * len(messages)
         for place, message in enumerate(messages):
             try:
@@ -153,7 +157,7 @@ class JetStream:
                 continue
             try:
                 await link.publish(wave, place, message.destination, body, headers)
-            except Exception as error:  # noqa: BLE001 - whatever the client says: it is not sent
+            except Exception as error:  # noqa: BLE001 - whatever the client raises: it is not sent
                 answers[place] = unavailable(f"NATS at {self._where}", error)
                 for later in range(place + 1, len(messages)):
                     answers[later] = answers[place]
@@ -161,7 +165,7 @@ class JetStream:
         return answers
 
     def _headers(self, message: Message) -> tuple[dict[str, str], int]:
-        """The headers, and what the server counts: their bytes and those of the body."""
+        """The headers, and what the server counts: their bytes and the body's."""
         names = self._names
         headers = {
             names.get(name) or self._name(name): value for name, value in message.headers.items()
@@ -179,10 +183,10 @@ class JetStream:
 
     def _name(self, name: str) -> str:
         if not _HEADER.fullmatch(name):
-            raise ValueError(f"no name of a header: {name!r}")
-        if len(self._names) >= MOST_NAMES:
+            raise ValueError(f"invalid header name: {name!r}")
+        if len(self._names) >= MAX_NAMES:
             self._names.clear()
-        # What begins so is an instruction to the server: one of them empties the stream.
+        # What begins like this is an instruction to the server: one of them purges the stream.
         sent = f"x-{name}" if name.lower().startswith("nats-") else name
         self._names[name] = sent
         return sent
@@ -199,7 +203,7 @@ class JetStream:
                 cause = link.failure or TimeoutError(f"no answer within {self._timeout:g} s")
                 answers[place] = unavailable(f"NATS at {self._where}", cause)
             elif reply is FORBIDDEN:
-                answers[place] = RelayError(f"NATS at {self._where} forbids to send to {subject!r}")
+                answers[place] = RelayError(f"NATS at {self._where} forbids sending to {subject!r}")
             elif reply.headers and reply.headers.get("Status") == "503":
                 if subject not in known:
                     known[subject] = await self._why_nobody(link, subject)
@@ -209,15 +213,16 @@ class JetStream:
         return answers
 
     async def _why_nobody(self, link: Link, subject: str) -> Answer:
-        """Nobody took what was published: has the subject no stream, or is the stream away?
+        """Nobody took what was published: does the subject have no stream, or is the stream
+        unavailable?
 
-        A server that restarts says the same as one without such a stream. The list of streams
-        tells them apart; where it can't be had, nothing is given up.
+        A restarting server gives the same answer as one without such a stream. The list of streams
+        distinguishes them; if it is unavailable, nothing is given up.
         """
         question = msgspec.json.encode({"subject": subject})
         try:
             found = await link.ask(f"{self._api}.STREAM.NAMES", question, self._timeout)
-        except Exception as error:  # noqa: BLE001 - no answer is no answer
+        except Exception as error:  # noqa: BLE001 - any failure means there is no answer
             return unavailable(f"NATS at {self._where}", error)
         if "error" in found:
             return RelayUnavailable(f"NATS at {self._where}: {_described(found['error'])}")
@@ -230,7 +235,7 @@ class JetStream:
             error = msgspec.json.decode(data)["error"]
             code, number, text = error["code"], error.get("err_code"), _described(error)
         except (KeyError, TypeError, ValueError) as wrong:
-            return because(RelayError(f"NATS at {self._where} answered {data[:200]!r}"), wrong)
+            return with_cause(RelayError(f"NATS at {self._where} answered {data[:200]!r}"), wrong)
         where = f"subject {message.destination!r}: {text}"
         if number in _TOO_LARGE:
             return Undeliverable(where, kind="serialization")

@@ -1,7 +1,7 @@
 """A connection to NATS, and who waits for which answer on it.
 
-The client's own way to wait for many answers loses those that are errors, and it connects for ever;
-here a connection that is lost is over, and the next message makes a new one.
+The client's own way to wait for many answers loses those that are errors, and it reconnects
+forever; here a lost connection is finished, and the next message opens a new one.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import msgspec
 
 from sa_outbox.errors import ConfigError, RelayUnavailable
 
-from .answering import because, unavailable
+from .errors import unavailable, with_cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORBIDDEN = "forbidden"
 """The reply to a message that this user may not publish."""
-LOOK_AGAIN = 0.5
-"""Seconds: the client does not always say that a connection is over."""
+RECHECK_SECONDS = 0.5
+"""Seconds between checks: the client does not always report that a connection is over."""
 NOT_ENABLED = (10039, 10076)
 """No JetStream on this server, or not for this account."""
 _VIOLATION = re.compile(r"permissions violation for publish to \"?([^\s\"']+)", re.IGNORECASE)
 
 
 class Wave:
-    """Messages that were published together, and what was answered."""
+    """Messages that were published together, and their answers."""
 
     def __init__(self, size: int) -> None:
         self.replies: list[Any] = [None] * size
         self.waiting: dict[str, tuple[int, str]] = {}
-        """Where an answer is to come: the place of the message, and its subject."""
+        """Reply subject to the index of the message, and its subject."""
         self.all_here = asyncio.Event()
 
     def answer(self, inbox: str, reply: object) -> None:
@@ -65,7 +65,7 @@ class Link:
         return int(self._client.max_payload)
 
     async def open(self, servers: Sequence[str], options: Mapping[str, Any]) -> None:
-        # Once for each server: the consumer waits, tells so, and tries again.
+        # One try per server: the consumer waits, reports it, and tries again.
         await self._client.connect(
             list(servers),
             allow_reconnect=False,
@@ -92,10 +92,10 @@ class Link:
             raise
 
     async def finish(self, wave: Wave) -> None:
-        """Return when all answers of *wave* are here, or can't come any more."""
+        """Return when all answers of *wave* have arrived, or can't arrive anymore."""
         while wave.waiting and not self.is_closed:
             wave.all_here.clear()
-            with anyio.move_on_after(LOOK_AGAIN):
+            with anyio.move_on_after(RECHECK_SECONDS):
                 await wave.all_here.wait()
 
     def forget(self, wave: Wave) -> None:
@@ -108,16 +108,17 @@ class Link:
         return found
 
     async def close(self) -> None:
-        # Cancelled, too: else its tasks would go on. It has nothing to say that could not be lost.
+        # Even if cancelled: otherwise its tasks would continue. It has nothing to say that must not
+        # be lost.
         with anyio.CancelScope(shield=True), anyio.move_on_after(1):
             try:
                 await self._client.close()
-            except Exception as error:  # noqa: BLE001 - over is over
+            except Exception as error:  # noqa: BLE001 - it is over either way
                 self.failure = self.failure or error
 
     async def _arrived(self, reply: Any) -> None:
         if not (reply.headers or (b'"stream"' in reply.data or b'"error"' in reply.data)):
-            return  # of somebody else who listens to the subject, and answers
+            return  # from someone else who listens to the subject and replies
         wave = self._waves.pop(reply.subject, None)
         if wave is not None:
             wave.answer(reply.subject, reply)
@@ -140,7 +141,7 @@ class Link:
 async def open_link(
     servers: Sequence[str], api: str, seconds: float, options: Mapping[str, Any], where: str
 ) -> Link:
-    """Connect, and see that there is a JetStream. Raises ``RelayUnavailable``."""
+    """Connect, and check that there is a JetStream. Raises ``RelayUnavailable``."""
     from nats.aio.client import Client  # noqa: PLC0415 - of an extra
 
     link = Link(Client())
@@ -152,7 +153,8 @@ async def open_link(
         await link.close()
         if isinstance(error, RelayUnavailable) or not isinstance(error, Exception):
             raise
-        # The client tells that it has no servers left; what was wrong with them it told before.
+        # The client reports that it has no servers left; it reported what was wrong with them
+        # before.
         raise unavailable(f"NATS at {where}", link.failure or error) from (link.failure or error)
     return link
 
@@ -163,7 +165,7 @@ async def _see_jetstream(link: Link, api: str, seconds: float, where: str) -> No
     try:
         said = await link.ask(f"{api}.INFO", b"", seconds)
     except nats.errors.TimeoutError:
-        return  # a user who may publish, and not ask
+        return  # a user who may publish but not query
     except nats.errors.NoRespondersError:
         said = {"error": {"err_code": NOT_ENABLED[0]}}
     if said.get("error", {}).get("err_code") in NOT_ENABLED:
@@ -171,4 +173,4 @@ async def _see_jetstream(link: Link, api: str, seconds: float, where: str) -> No
             f"there is no JetStream at {where}, or not for this account: plain NATS confirms "
             "nothing, and what nobody listens to is lost. Start the server with -js"
         )
-        raise because(RelayUnavailable(text), ConfigError(text))
+        raise with_cause(RelayUnavailable(text), ConfigError(text))

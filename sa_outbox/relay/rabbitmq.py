@@ -1,7 +1,8 @@
-"""To RabbitMQ: each message is confirmed by the broker, and routed to a queue, or it is an error.
+"""To RabbitMQ: each message is confirmed by the broker and routed to a queue, or it is an error.
 
-A broker confirms what it can route nowhere, and drops it: so every message is mandatory. It closes
-a channel for one wrong message, and does not say for which: so exchanges are looked for before.
+A broker confirms messages that it can't route, and drops them: so every message is mandatory. It
+closes a channel because of one wrong message, and does not say which: so exchanges are checked
+first.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from urllib.parse import urlsplit
 import anyio
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
+from sa_outbox.policy.checks import check_span
 
-from .answering import because, missing, not_serializable, too_large, unavailable
+from .errors import missing, not_serializable, too_large, unavailable, with_cause
 from .rabbitmq_link import Link
+from .words import RABBITMQ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,14 +28,15 @@ if TYPE_CHECKING:
     from .rabbitmq_link import Ready
 
 LONGEST_NAME = 255
-"""Bytes of a routing key, and of an exchange: the protocol has one byte for it."""
+"""Bytes of a routing key, and of an exchange: the protocol has one byte for the length."""
 LONGEST_HEADERS = 100_000
-"""Bytes: they have to fit into one frame, and a broker ends the connection of who sends more."""
+"""Bytes: they have to fit into one frame, and a broker ends the connection of a client that sends
+more."""
 _LIMIT = re.compile(r"larger than (?:configured )?max size (\d+)")
 
 
 class RabbitMQ:
-    """Sends to an exchange of RabbitMQ. ``to=`` is the routing key.
+    """Sends to a RabbitMQ exchange. ``to=`` is the routing key.
 
     With *exchange* ``""``, RabbitMQ's default, the routing key is the name of a queue. With None,
     ``to=`` names both: ``"exchange/routing.key"``. *timeout* limits connecting, and each wave.
@@ -52,7 +56,7 @@ class RabbitMQ:
     ) -> None:
         try:
             import aio_pika  # noqa: PLC0415 - of an extra
-            import aiormq  # noqa: PLC0415 - of the same
+            import aiormq  # noqa: PLC0415 - of an extra
         except ImportError as error:
             raise missing("RabbitMQ", "rabbitmq") from error
         try:
@@ -62,14 +66,13 @@ class RabbitMQ:
         except (AttributeError, TypeError, ValueError):
             good = False
         if not good:
-            # Without the address: there may be a password in it.
+            # Without the URL: it may contain a password.
             raise ConfigError(
                 "the URL of RabbitMQ must be like amqp://host:5672/vhost, or amqps://"
             )
         if exchange is not None and not _is_name(exchange):
             raise ConfigError(f"exchange of RabbitMQ has at most 255 bytes: {exchange!r}")
-        if timeout <= timedelta(0):
-            raise ConfigError(f"timeout of RabbitMQ must be above zero: {timeout!r}")
+        check_span("timeout of RabbitMQ", timeout)
         self._rmq: Any = aiormq
         self._exchange = exchange
         self._most = max_message_bytes
@@ -79,8 +82,17 @@ class RabbitMQ:
     def __repr__(self) -> str:
         return f"RabbitMQ({self._where!r})"
 
+    def quote(self, field: str) -> str:
+        """Quote a key or tenant in ``to=``: one word of the routing key. On the default exchange it
+        is the name of a queue, which has no words."""
+        return field if self._exchange == "" else RABBITMQ.one(field)
+
+    def quote_type(self, event_type: str) -> str:
+        """Quote an event type in ``to=``."""
+        return event_type if self._exchange == "" else RABBITMQ.some(event_type)
+
     def check_destination(self, destination: str) -> None:
-        """Refuse what is no routing key, or no exchange with one."""
+        """Refuse anything that is not a routing key, or an exchange with one."""
         if not isinstance(destination, str):
             raise ConfigError(f"a routing key is text: {destination!r}")
         if self._exchange is None and "/" not in destination:
@@ -107,7 +119,7 @@ class RabbitMQ:
             with anyio.fail_after(self._timeout):
                 await self._link.open()
                 gone = await self._link.missing({each[0] for each in ready.values()})
-        except Exception as error:  # noqa: BLE001 - before anything was sent, so nobody is to blame
+        except Exception as error:  # noqa: BLE001 - nothing was sent yet, so no message is to blame
             await self._link.drop()
             failed = self._away(error)
             return [failed if place in ready else answers[place] for place in range(len(messages))]
@@ -154,9 +166,11 @@ class RabbitMQ:
         errors = self._rmq.exceptions
         if isinstance(error, errors.PublishError):
             text = f"no queue takes {message.destination!r}"
-            return because(Undeliverable(text, kind="unknown-destination"), error)
+            return with_cause(Undeliverable(text, kind="unknown-destination"), error)
         if isinstance(error, errors.DeliveryError):
-            return because(RelayError(f"{message.destination!r} did not take it: {error}"), error)
+            return with_cause(
+                RelayError(f"{message.destination!r} did not take it: {error}"), error
+            )
         if isinstance(error, errors.ChannelClosed):
             self._learn(error)
             return self._away(error)
@@ -169,7 +183,8 @@ class RabbitMQ:
         return error
 
     def _learn(self, error: BaseException) -> None:
-        """The channel was closed for one of the messages; when they are sent again, it is known."""
+        """The channel was closed because of one of the messages; remember it for when they are sent
+        again."""
         self._link.forget_exchanges()
         found = _LIMIT.search(str(error))
         if found:

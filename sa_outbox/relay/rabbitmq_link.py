@@ -1,8 +1,8 @@
-"""A connection to RabbitMQ, the channel on it, and messages that are confirmed together.
+"""A connection to RabbitMQ, its channel, and messages that are confirmed together.
 
-aio-pika leaves some ends loose. A connection that could not be made closes itself as garbage, in
-whatever thread that is found. And when a broker stops in good order, who waits for a place in the
-client's queue of ten frames is told nothing.
+aio-pika leaves some loose ends. A failed connection closes itself when it is garbage collected, in
+whatever thread that happens. And when a broker stops gracefully, callers waiting for a slot in the
+client's queue of ten frames are not notified.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 Ready: TypeAlias = tuple[str, str, bytes, Any]
 """Exchange, routing key, body and properties."""
-FAREWELL = 1.0
-AFTER_CLOSING = 0.1
-"""Seconds until those that a closed channel has told have heard it."""
+CLOSE_SECONDS = 1.0
+AFTER_CLOSE_SECONDS = 0.1
+"""Seconds until those notified by a closed channel have noticed."""
 
 
 class Link:
-    """*pika* and *rmq* are the client's modules, of an extra."""
+    """*pika* and *rmq* are the client's modules, from an extra."""
 
     def __init__(self, pika: Any, rmq: Any, url: str, timeout: float) -> None:
         self._pika = pika
@@ -33,13 +33,13 @@ class Link:
         self._connection: Any = None
         self._channel: Any = None
         self._closing: Any = None
-        """A future of the channel's: it is closed."""
+        """The channel's future: done when it is closed."""
         self._known: set[str] = {""}
-        """Exchanges that were there."""
+        """Exchanges known to exist."""
         self._opening: anyio.Lock | None = None
 
     async def open(self) -> None:
-        """Make what is not there, or not any more."""
+        """Open what is not open, or no longer."""
         if self._opening is None:
             self._opening = anyio.Lock()
         async with self._opening:
@@ -49,9 +49,9 @@ class Link:
             if self._channel is None or self._channel.is_closed:
                 channel = self._connection.channel(on_return_raises=True)
                 await channel.initialize()
-                # The one below: its messages need not wait for each other to be written.
+                # The lower-level one: its messages need not wait for each other to be written.
                 self._channel = await channel.get_underlay_channel()
-                # Once: aiormq makes another for whoever asks, and keeps them all.
+                # Once: aiormq creates another one for each caller, and keeps them all.
                 self._closing = self._channel.closing
 
     async def _connected(self) -> Any:
@@ -59,13 +59,13 @@ class Link:
         try:
             await connection.connect(timeout=self._timeout)
         except BaseException:
-            with anyio.move_on_after(FAREWELL, shield=True):
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await connection.close()
             raise
         return connection
 
     async def missing(self, exchanges: Iterable[str]) -> set[str]:
-        """Those that do not exist; each is looked for once, on a channel of its own."""
+        """Those that do not exist; each is checked once, on a channel of its own."""
         gone = set()
         for exchange in exchanges:
             if exchange in self._known:
@@ -89,7 +89,7 @@ class Link:
         if not ready:
             return {}
         channel, closing = self._channel, self._closing
-        if channel is None:  # dropped by another, since it was opened
+        if channel is None:  # dropped by another task since it was opened
             return dict.fromkeys(ready, ConnectionError("the connection was closed"))
         tasks = {
             place: asyncio.ensure_future(
@@ -107,7 +107,7 @@ class Link:
         try:
             late = await _ended(closing, tasks.values(), self._timeout)
         except BaseException:
-            # What was written may still arrive, and what was not must not.
+            # What was written may still arrive; what was not must not.
             with anyio.CancelScope(shield=True):
                 await _cancel(tasks.values())
                 await self.drop()
@@ -129,26 +129,26 @@ class Link:
         return found
 
     async def drop(self) -> None:
-        """Close the connection; the next message makes another."""
+        """Close the connection; the next message opens another."""
         connection, self._connection, self._channel = self._connection, None, None
         self.forget_exchanges()
         if connection is not None and not connection.is_closed:
-            # Cancelled, too: else its tasks would go on.
-            with anyio.move_on_after(FAREWELL, shield=True):
+            # Even if cancelled: otherwise its tasks would continue.
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await connection.close()
 
 
 async def _ended(
     closing: asyncio.Future[Any], tasks: Iterable[asyncio.Future[Any]], timeout: float
 ) -> set[asyncio.Future[Any]]:
-    """Wait for all; return those that did not end. Once the channel is closed, only for a moment:
-    who waits for a place in the queue of frames, or for the lock of who waits there, waits for
-    ever."""
+    """Wait for all; return those that did not end. Once the channel is closed, only for a moment: a
+    caller waiting for a slot in the queue of frames, or for the lock of such a caller, would wait
+    forever."""
     together = asyncio.ensure_future(asyncio.wait(tasks, timeout=timeout))
     try:
         await asyncio.wait([together, closing], return_when=asyncio.FIRST_COMPLETED)
         if not together.done():
-            await asyncio.wait(tasks, timeout=min(timeout, AFTER_CLOSING))
+            await asyncio.wait(tasks, timeout=min(timeout, AFTER_CLOSE_SECONDS))
     finally:
         together.cancel()
     return {each for each in tasks if not each.done()}

@@ -1,8 +1,8 @@
-"""To Redis Streams, and to what speaks its protocol (Valkey).
+"""To Redis Streams, and servers that speak its protocol (Valkey).
 
-A batch is one call of a script, and nobody sees a part of it. The script notes the ``event_id`` of
-each message for a while, with the message itself: what is sent again after a lost answer adds
-nothing. So the relay keeps the order of a batch by itself.
+A batch is one call of a script, and nobody sees a part of it. The script remembers the ``event_id``
+of each message for a while, atomically with the message: what is sent again after a lost answer
+adds nothing. So the relay itself keeps the order of a batch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
+from sa_outbox.policy.checks import check_span
 
-from .answering import missing, not_serializable, too_large, unavailable
+from .errors import missing, not_serializable, too_large, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,32 +53,33 @@ for place, each in ipairs(batch) do
 end
 return refused
 """
-"""Answers how far it came, and the place and error of each message that was refused: with an answer
-for each, reading them would take longer than adding them.
+"""Returns how far it got, and the index and error of each refused message: with an answer for each,
+reading them would take longer than adding them.
 
-Where one message fails, those after it are not added: their order would be lost. A key that is
-no stream will never take any, so it does not hold up the others."""
+When one message fails, those after it are not added: their order would be lost. A key that is not a
+stream will never accept any, so it does not block the others.
+"""
 
 _SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 _AWAY = {
     *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM"),
     *("NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS"),
 }
-"""Errors of the server that pass, or that an operator takes away: no message is to blame."""
+"""Server errors that are temporary, or that an operator can fix: no message is to blame."""
 _OURS = ("event_id", "key", "content_type", "body")
 _CODE = re.compile(r"-?([A-Z]+)\b")
 _TAG = re.compile(r"\{[^}]+\}")
 LONGEST_NAME = 512
-MOST_HEADERS = 2000
-"""What Lua passes to one command is limited."""
+MAX_HEADERS = 2000
+"""Lua limits how much can be passed to one command."""
 AT_ONCE = 8 * 1024 * 1024
-"""Bytes in one call of the script: while it runs, Redis does nothing else."""
+"""Bytes per script call: while it runs, Redis does nothing else."""
 
 
 class RedisStreams:
     """Adds messages to streams. ``to=`` names the stream.
 
-    *max_length* trims a stream to about so many entries, oldest first. *deduplicate_for* is how
+    *max_length* trims a stream to about that many entries, oldest first. *deduplicate_for* is how
     long an ``event_id`` is remembered; None for not at all. *timeout* limits each call.
     """
 
@@ -105,7 +107,7 @@ class RedisStreams:
             where = f"{parts.hostname or ''}:{parts.port or 6379}{parts.path}"
             self._where = parts.path if parts.scheme == "unix" else where
         except (AttributeError, TypeError, ValueError):
-            # Without the reason: it may quote a piece of the password.
+            # Without the reason: it may quote a part of the password.
             raise ConfigError(
                 "the URL of RedisStreams must be redis://host:port/db, rediss:// or unix://path"
             ) from None
@@ -115,8 +117,7 @@ class RedisStreams:
             raise ConfigError(
                 f"deduplicate_for of RedisStreams must be a second or more: {deduplicate_for!r}"
             )
-        if timeout <= timedelta(0):
-            raise ConfigError(f"timeout of RedisStreams must be above zero: {timeout!r}")
+        check_span("timeout of RedisStreams", timeout)
         self._redis: Any = client
         self._url = url
         self._trim = max_length or 0
@@ -130,7 +131,7 @@ class RedisStreams:
         return f"RedisStreams({self._where!r})"
 
     def check_destination(self, destination: str) -> None:
-        """Refuse what is no good name of a stream."""
+        """Refuse an invalid stream name."""
         if not isinstance(destination, str) or not destination:
             raise ConfigError(f"a stream has a name: {destination!r}")
         if not destination.isprintable() or " " in destination:
@@ -182,14 +183,14 @@ class RedisStreams:
                     continue
                 name = f"header:{name}"  # noqa: PLW2901 - no field is there twice
             fields += (name, value)
-        if len(headers) > MOST_HEADERS:
-            text = f"event {event_id} has {len(headers)} headers, at most {MOST_HEADERS} fit"
+        if len(headers) > MAX_HEADERS:
+            text = f"event {event_id} has {len(headers)} headers, at most {MAX_HEADERS} fit"
             return Undeliverable(text, kind="serialization")
         try:
             "".join(fields)  # nothing but text: a script that fails fails for the whole batch
             seen = _seen(message.destination, event_id)
             part = self._encode((message.destination, seen, fields))
-            # The script knows no binary type: a body is text of any bytes, the fourth of three.
+            # The script has no binary type: a body is a string of any bytes, the fourth field.
             part = b"".join(
                 (b"\x94", part[1:], b"\xdb", len(message.body).to_bytes(4, "big"), message.body)
             )
@@ -200,7 +201,7 @@ class RedisStreams:
     async def _call(
         self, stream: str, places: list[int], parts: list[bytes], answers: list[Answer]
     ) -> bool:
-        """Write down what became of those at *places*; False: nothing may be sent after them."""
+        """Record the results of those at *places*; False: nothing may be sent after them."""
         batch = b"\xdd" + len(parts).to_bytes(4, "big") + b"".join(parts)
         try:
             said = await self._run(stream, batch)
@@ -221,8 +222,8 @@ class RedisStreams:
     async def _run(self, stream: str, batch: bytes) -> list[Any]:
         if self._client is None:
             self._client = self._connect()
-        run = partial(self._client.execute_command, NEVER_DECODE=True)  # whatever the URL asks for
-        # One key, so that a node of a cluster says if it is somebody else's.
+        run = partial(self._client.execute_command, NEVER_DECODE=True)  # whatever the URL requests
+        # One key, so that a cluster node can tell if it belongs to another.
         arguments = (1, stream, batch, self._seconds, self._trim)
         try:
             found: list[Any] = await run("EVALSHA", _SHA, *arguments)
@@ -238,7 +239,7 @@ class RedisStreams:
             self._url,
             socket_timeout=self._timeout,
             socket_connect_timeout=self._timeout,
-            # The consumer waits and sends again; it tells so, and stops when it is asked to.
+            # The consumer waits and sends again; it reports that, and stops when asked to.
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
@@ -253,14 +254,14 @@ class RedisStreams:
         what = f"Redis at {self._where}"
         if isinstance(error, (OSError, errors.ConnectionError, errors.TimeoutError)):
             return unavailable(what, error)
-        # redis-py takes the code of some errors out of their text.
+        # redis-py strips the code of some errors from their text.
         code = getattr(error, "status_code", None) or _code_of(str(error))
         return unavailable(what, error) if code in _AWAY else error
 
     def _refused(self, text: str) -> Answer:
         code = _code_of(text)
         if code == "WRONGTYPE":
-            return Undeliverable(f"the key is no stream: {text}", kind="unknown-destination")
+            return Undeliverable(f"the key is not a stream: {text}", kind="unknown-destination")
         if code in _AWAY:
             return RelayUnavailable(f"Redis at {self._where}: {text}")
         return RelayError(f"Redis at {self._where}: {text}")
@@ -272,6 +273,6 @@ def _code_of(text: str) -> str | None:
 
 
 def _seen(stream: str, event_id: str) -> str:
-    """The key by which the script knows a message again: in a cluster, where the stream is."""
+    """The key by which the script recognises a message: in a cluster, on the stream's node."""
     tagged = stream if _TAG.search(stream) else f"{{{stream}}}"
     return f"{tagged}:seen:{event_id}"

@@ -1,14 +1,19 @@
-"""Making the schema and verifying it.
+"""Creating the schema and verifying it.
 
-| module | what |
-| --- | --- |
-| ``apply`` | ``migrate``: bring the tables to a version, in one transaction, one deploy at a time |
-| ``inspection`` | ``verify``: all that is wrong with them, each with the command that mends it |
-| ``consuming`` | the same, and the rights a consumer needs |
-| ``identity`` | is this database a copy? ``adopt``: it may act on the world |
-| ``autogenerate`` | ``include_name``: so that a user's Alembic leaves our tables alone |
-| ``revision`` | write the revision into a user's Alembic history (needs alembic; imported on use) |
-| ``connect`` | run any of these on a database URL |
+======================  ==========================================================================
+``apply.py``            ``migrate``: bring the tables to a version, in one transaction, one deploy
+                        at a time
+``inspection.py``       ``verify``: every problem with them, each with the command that fixes it
+``problem.py``          one problem
+``consumer_rights.py``  what a consumer needs beyond the tables: rights
+``grants.py``           the statements that give a role its rights
+``identity.py``         is this database a copy? ``adopt`` lets it act on the outside world
+``autogenerate.py``     ``include_name``: a user's Alembic leaves our tables alone
+``revision.py``         writes a revision into a user's Alembic history (needs alembic; imported
+                        on use)
+``connect.py``          runs any of these on a database URL
+``url.py``              the database URL of a command
+======================  ==========================================================================
 
 All take a plain synchronous ``Connection``. With an ``AsyncConnection``:
 ``await connection.run_sync(schema.migrate, names)``.
@@ -18,9 +23,11 @@ from .apply import migrate as migrate
 from .apply import version as version
 from .autogenerate import include_name as include_name
 from .connect import transact as transact
-from .consuming import missing_grants as missing_grants
-from .consuming import verify_consuming as verify_consuming
-from .inspection import Problem as Problem
+from .consumer_rights import hidden_rows as hidden_rows
+from .consumer_rights import missing_grants as missing_grants
+from .consumer_rights import verify_consuming as verify_consuming
+from .grants import warnings as warnings
 from .inspection import migrate_command as migrate_command
 from .inspection import problems as problems
 from .inspection import verify as verify
+from .problem import Problem as Problem

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sa_outbox import migrations
+from sa_outbox.database.tables import tables
 from sa_outbox.errors import ConfigError, SchemaError
-from sa_outbox.sql import catalog
-from sa_outbox.tables import tables
+from sa_outbox.sql.server import catalog
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from sa_outbox.settings import Names
 
 
-def migrate(connection: Connection, names: Names, to: int = migrations.LATEST) -> tuple[int, int]:
-    """Bring the tables to version *to*; return the version found and the version left behind.
+ENCODING = "UTF8"
+ONLY_UTF8 = (
+    "an outbox needs UTF8, for events are JSON. An encoding can't be changed: CREATE DATABASE ... "
+    "ENCODING 'UTF8' TEMPLATE template0, and restore a dump of this one there"
+)
 
-    Runs in the connection's transaction and leaves the commit to the caller: all of it happens,
-    or nothing. A second call waits for the first one's commit, then finds nothing to do, so that
-    any number of deploys may start at once. Going down to 0 drops the tables and every event.
+
+def migrate(connection: Connection, names: Names, to: int = migrations.LATEST) -> tuple[int, int]:
+    """Bring the tables to version *to*; return the versions before and after.
+
+    Runs in the connection's transaction and leaves the commit to the caller: all of it happens, or
+    nothing. A second call waits for the first one's commit and then finds nothing to do, so any
+    number of deploys may start at once. Going down to 0 drops the tables and every event.
     """
     _check_session(connection)
     connection.execute(catalog.take_migration_lock())
@@ -41,7 +48,7 @@ def migrate(connection: Connection, names: Names, to: int = migrations.LATEST) -
 
 
 def version(connection: Connection, names: Names) -> int:
-    """The version of the tables by their own account; 0 when there are none."""
+    """The version the tables claim to have; 0 when there are none."""
     found = connection.execute(
         catalog.relations(home(connection, names), [names.table("meta")])
     ).first()
@@ -59,7 +66,7 @@ def version(connection: Connection, names: Names) -> int:
 
 
 def home(connection: Connection, names: Names) -> str | None:
-    """The schema the tables are in, or would be made in; None if ``search_path`` names none."""
+    """The schema the tables are in, or would be created in; None if ``search_path`` names none."""
     if names.schema is not None:
         return names.schema
     candidates = [names.table("meta"), names.table()]
@@ -74,8 +81,12 @@ def _check_session(connection: Connection) -> None:
             f"database {session.database!r} is read-only here"
             + (": the server is a standby, connect to the primary" if session.in_recovery else "")
         )
+    if session.encoding != ENCODING:
+        raise SchemaError(
+            f"database {session.database!r} has the encoding {session.encoding}: {ONLY_UTF8}"
+        )
     if session.isolation != "read committed":
-        # The snapshot would be older than the lock: what another deploy just did stays unseen.
+        # The snapshot would be older than the lock and miss what another deploy just did.
         raise ConfigError(
             f"migrate runs in READ COMMITTED, this transaction is {session.isolation.upper()}: "
             'use connection.execution_options(isolation_level="READ COMMITTED")'
@@ -84,11 +95,11 @@ def _check_session(connection: Connection) -> None:
 
 def _check_nothing_in_the_way(connection: Connection, names: Names) -> None:
     ours = [table.name for table in tables(names).metadata.tables.values()]
-    # Of the schema that gets the new tables, not of one further down the search_path.
+    # Check the schema that gets the new tables, not one further down the search_path.
     schema = names.schema or connection.scalar(catalog.schema_of([]))
     found = sorted(row.name for row in connection.execute(catalog.relations(schema, ours)))
     if found:
         raise SchemaError(
-            f"{', '.join(found)} exist already and {names.table('meta')} does not: they were not "
+            f"{', '.join(found)} already exist and {names.table('meta')} does not: they were not "
             "made by sa_outbox; choose another prefix or schema, or rename them"
         )

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, MutableMapping
 from typing import Literal, TypeAlias
 
+from sa_outbox.database.tables import tables
 from sa_outbox.settings import Names
-from sa_outbox.tables import tables
 
-# As Alembic has them; importing them would load alembic.
+# Alembic's types; importing them would load alembic.
 Kind: TypeAlias = Literal[
     "schema",
     "table",
@@ -23,7 +23,7 @@ Parents: TypeAlias = MutableMapping[
     Literal["schema_name", "table_name", "schema_qualified_table_name"], str | None
 ]
 IncludeName: TypeAlias = Callable[[str | None, Kind, Parents], bool]
-"""Alembic's hook of this name: is this name, found in the database, to be looked at?"""
+"""Alembic's hook: should this name, found in the database, be compared?"""
 
 
 def include_name(
@@ -36,11 +36,11 @@ def include_name(
     """Make an ``include_name`` for ``context.configure`` in env.py that hides our tables.
 
     Autogenerate proposes to drop every table it finds and does not know. This hides ours and the
-    partitions of the log by their exact names in their schema, and nothing that is merely named
-    alike. *also* is your own ``include_name``, asked about everything else. *default_schema* is
-    where ``search_path`` leads: Alembic has no name for that schema, also when you have.
+    log's partitions by their exact names in their schema, and nothing that merely has a similar
+    name. *also* is your own ``include_name``, called for everything else. *default_schema* is the
+    schema that ``search_path`` resolves to: Alembic has no name for it, even if you do.
 
-    Hidden means hidden: do not add the outbox's own ``MetaData`` to ``target_metadata`` too.
+    Do not also add the outbox's own ``MetaData`` to ``target_metadata``: these tables are hidden.
     """
     names = Names(schema=schema, prefix=prefix)
     ours = {table.name for table in tables(names).metadata.tables.values()}

@@ -1,10 +1,10 @@
-"""Whether this database is the one its tables were at home in, or a copy of it.
+"""Whether this is the database its tables were created in, or a copy of it.
 
-A staging system that is filled from a dump of production must not mail production's customers. So
+A staging system filled from a production dump must not mail production's customers. So
 ``outbox_meta`` remembers the database: the identifier that ``initdb`` gave its server, and the oid
-that ``CREATE DATABASE`` gave it there. A dump takes both along, and where it is restored at least
-one of them is another. A copy of the files (base backup, snapshot of a disk) has both, as a standby
-has that is promoted: those two can't be told apart from within (docs/copies.md).
+that ``CREATE DATABASE`` gave it there. A dump carries both, and where it is restored at least one
+of them differs. A copy of the files (base backup, disk snapshot) has both, as does a promoted
+standby: these two can't be distinguished from inside (docs/copies.md).
 """
 
 from __future__ import annotations
@@ -15,24 +15,21 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
 
+from sa_outbox.database.tables import tables
 from sa_outbox.errors import SchemaError
-from sa_outbox.sql import identity as statements
-from sa_outbox.sql.notify import notify
-from sa_outbox.tables import tables
+from sa_outbox.sql.server import identity as statements
+from sa_outbox.sql.server.notify import ADOPTED, notify
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from sa_outbox.settings import Names
 
-ADOPTED = "adopted"
-"""Message of the NOTIFY that tells running consumers to look at the identity again."""
-
 
 @dataclass(frozen=True)
 class Identity:
     system_identifier: int | None
-    """Of the server; None: it is not known."""
+    """The server's identifier; None: unknown."""
     database_oid: int | None
 
     def __str__(self) -> str:
@@ -42,7 +39,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Home:
-    """Where the tables are, and where they were at home."""
+    """Where the tables are, and where they were before."""
 
     database: str
     role: str
@@ -52,7 +49,7 @@ class Home:
 
     @property
     def is_copy(self) -> bool:
-        """It is another database, or nobody can tell: external listeners wait."""
+        """It is another database, or that can't be determined: external listeners wait."""
         was, now = self.stored, self.present
         moved = was.database_oid is not None and was.database_oid != now.database_oid
         other = was.system_identifier is not None and (
@@ -62,12 +59,12 @@ class Home:
 
     @property
     def is_unreadable(self) -> bool:
-        """The role may not ask which server this is."""
+        """The role may not query which server this is."""
         return self.present.system_identifier is None
 
 
 def find_home(connection: Connection, names: Names) -> Home:
-    """Reads only."""
+    """Read where the tables are. Reads only."""
     row = connection.execute(statements.present()).one()
     stored = connection.execute(statements.stored(tables(names))).first()
     if stored is None:
@@ -83,8 +80,8 @@ def find_home(connection: Connection, names: Names) -> Home:
 
 
 def settle_home(connection: Connection, names: Names) -> Home:
-    """The same; and where the server was not known yet, it is from now on, if the role may write
-    it. The transaction is the caller's to commit."""
+    """Read where the tables are, and record the server if it was unknown and the role may write it.
+    The caller commits."""
     home = find_home(connection, names)
     if home.stored.system_identifier is None and not (home.is_copy or home.is_unreadable):
         try:
@@ -100,9 +97,10 @@ def settle_home(connection: Connection, names: Names) -> Home:
 
 
 def adopt(connection: Connection, names: Names, *, by: str) -> tuple[Home, int]:
-    """Say that this database is meant to act on the world: what it was, and the new epoch.
+    """Declare that this database may act on the outside world; return what it was before, and the
+    new epoch.
 
-    Consumers that run are told, and start what waited. The transaction is the caller's to commit.
+    Running consumers are notified and start what was waiting. The caller commits.
     """
     home, ours = find_home(connection, names), tables(names)
     present = home.present
@@ -124,7 +122,7 @@ def _system_identifier(connection: Connection) -> int | None:
     try:
         with connection.begin_nested():
             found: int | None = connection.scalar(statements.system_identifier())
-    except DBAPIError as error:  # a host that has the function, and does not run it
+    except DBAPIError as error:  # a host that has the function but does not allow it
         if error.connection_invalidated:
             raise
         return None

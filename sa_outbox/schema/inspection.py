@@ -1,63 +1,47 @@
-"""Say everything that is wrong with the tables, and what mends it."""
+"""Report every problem with the tables, and how to fix it."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.errors import SchemaError
+from sa_outbox.database.rights import WRITTEN
+from sa_outbox.database.tables import tables
 from sa_outbox.migrations import LATEST, OLDEST_SUPPORTED
-from sa_outbox.sql import catalog
-from sa_outbox.tables import tables
+from sa_outbox.sql.server import catalog
 
-from .apply import home
+from .apply import ENCODING, ONLY_UTF8, home
 from .connect import shown
+from .problem import Problem, quote, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Set
 
     from sqlalchemy import URL, Connection
 
+    from sa_outbox.database.tables import Tables
     from sa_outbox.settings import Names
-    from sa_outbox.tables import Tables
 
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong."""
-
-    code: str
-    """Stable; docs/troubleshooting.md has a section for each."""
-
-    what: str
-    """A sentence for a person."""
-
-    mend: str
-    """The command or statement that mends it, or what to do when no single one does."""
-
-    def __str__(self) -> str:
-        return f"{self.what}. To mend it: {self.mend}"
+VERSION = {"schema_version", "compatible_since"}
 
 
 def verify(connection: Connection, names: Names) -> None:
-    """Raise ``SchemaError`` with everything that is wrong; return if events can be written.
+    """Raise ``SchemaError`` with every problem; return if events can be written.
 
-    Reads only, and waits for nobody. A version this release does not make itself is accepted when
-    the two are known to work together: code before migration, or migration before code.
+    Reads only, and never waits for a lock. A version that this release does not create itself is
+    accepted when the two are known to work together: code before migration, or migration before
+    code.
     """
-    found = [str(problem) for problem in problems(connection, names)]
-    if found:
-        raise SchemaError("\n".join(["the outbox is not ready:", *found]), problems=found)
+    refuse(problems(connection, names))
 
 
 def problems(connection: Connection, names: Names) -> list[Problem]:
-    """Everything that is wrong, in the order in which to mend it."""
+    """Every problem, in the order in which to fix them."""
     return list(_Inspection(connection, names).problems())
 
 
 class _Inspection:
-    """One look at the catalog, and the conclusions drawn from it."""
+    """One read of the catalog, and the conclusions drawn from it."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
         self.connection = connection
@@ -74,6 +58,12 @@ class _Inspection:
 
     def problems(self) -> Iterator[Problem]:
         yield from self._writable()
+        if self.session.encoding != ENCODING:
+            yield Problem(
+                "encoding",
+                f"Database {self.session.database!r} has the encoding {self.session.encoding}",
+                ONLY_UTF8,
+            )
         if not self.found:
             yield self._nothing_there()
             return
@@ -115,13 +105,13 @@ class _Inspection:
                 f"GRANT USAGE ON SCHEMA {quote(self.schema)} TO {quote(role)};",
             )
         log, meta = self.names.table(), self.names.table("meta")
-        if log in self.found and not self.found[log].may_insert:
+        if log in self.found and not set(self.found[log].insertable) >= set(WRITTEN):
             yield Problem(
                 "no-right",
                 f"Role {role!r} may not insert into {log}",
-                f"GRANT INSERT ON {self._qualified(log)} TO {quote(role)};",
+                f"GRANT INSERT ({', '.join(WRITTEN)}) ON {self._qualified(log)} TO {quote(role)};",
             )
-        if meta in self.found and not self.found[meta].may_select:
+        if meta in self.found and not self._readable("meta", VERSION):
             yield Problem(
                 "no-right",
                 f"Role {role!r} may not read {meta}, which holds the version of the tables",
@@ -129,7 +119,7 @@ class _Inspection:
             )
 
     def _version(self) -> Iterator[Problem]:
-        if not self._readable("meta", {"schema_version", "compatible_since"}):
+        if not self._readable("meta", VERSION):
             return
         version = self.connection.execute(catalog.version(self.tables)).first()
         if version is None:
@@ -148,7 +138,7 @@ class _Inspection:
                 self._migrate_command(),
             )
         elif version.compatible_since > LATEST:
-            # The migration says itself which older releases it leaves working.
+            # The migration itself records which older releases keep working.
             yield Problem(
                 "tables-too-new",
                 f"The tables have version {version.schema_version}, which needs a release that "
@@ -157,7 +147,7 @@ class _Inspection:
             )
 
     def _whole(self) -> Iterator[Problem]:
-        """Every table there, itself and not its namesake, with every column."""
+        """Every table exists, is the right one and not a namesake, and has every column."""
         for table in self.tables.metadata.tables.values():
             row = self.found.get(table.name)
             if row is None:
@@ -177,10 +167,10 @@ class _Inspection:
             if row.kind != ("p" if table is self.tables.outbox else "r"):
                 yield Problem(
                     "table-foreign",
-                    f"{table.name} is not the kind of table that sa_outbox makes",
+                    f"{table.name} is not the kind of table that sa_outbox creates",
                     "restore it from a backup, or choose another prefix or schema",
                 )
-            # A column that only another version has is the version's problem, told above.
+            # A column that only another version has is reported as a problem of the version.
             missing = [column.name for column in table.columns if column.name not in row.columns]
             if missing and self.version in (None, LATEST):
                 yield Problem(
@@ -190,7 +180,7 @@ class _Inspection:
                 )
 
     def _ids(self) -> Iterator[Problem]:
-        """What reading without losing stands on: ids drawn one by one, in the insert itself."""
+        """What lossless reading relies on: ids drawn one by one, in the insert itself."""
         log = self.names.table()
         if log not in self.found or "id" not in self.found[log].columns:
             return
@@ -207,7 +197,7 @@ class _Inspection:
             yield Problem(
                 "id-not-always",
                 f"{log}.id is not GENERATED ALWAYS AS IDENTITY: an id drawn elsewhere can be "
-                "passed by before it is seen",
+                "skipped before it is visible",
                 f"ALTER TABLE {self._qualified(log)} ALTER COLUMN id {how};",
             )
         if ids.sequence is not None:
@@ -226,7 +216,7 @@ class _Inspection:
             yield Problem(
                 "sequence-cache",
                 f"Sequence {sequence} has CACHE {ids.cache}: ids would not be in the order of "
-                "drawing, and events be passed by",
+                "drawing, and events would be skipped",
                 f"ALTER SEQUENCE {sequence} CACHE 1; and reconnect everything that writes",
             )
         if ids.increment != 1 or ids.cycle:
@@ -235,6 +225,13 @@ class _Inspection:
                 f"Sequence {sequence} does not count up by one",
                 f"ALTER SEQUENCE {sequence} INCREMENT 1 NO CYCLE;",
             )
+        expected = f"{self.names.table()}_id_seq"
+        if ids.sequence != expected:
+            yield Problem(
+                "sequence-renamed",
+                f"Sequence {sequence} is not called {expected}, under which consumers read it",
+                f"ALTER SEQUENCE {sequence} RENAME TO {quote(expected)};",
+            )
         if not (ids.may_read and self.may_use_schema):
             return
         last_drawn = catalog.last_drawn(ids.sequence_schema, ids.sequence)
@@ -242,13 +239,15 @@ class _Inspection:
         if last_id > drawn:
             yield Problem(
                 "sequence-behind",
-                f"Sequence {sequence} is at {drawn}, behind event {last_id}: inserts will fail, "
-                "or be passed by",
-                f"SELECT setval('{sequence}', {last_id});",
+                f"Sequence {sequence} is at {drawn}, behind event {last_id}: somebody chose ids, "
+                "or the log was restored without its sequence. Events above it are not delivered, "
+                "and an insert that draws the id of one fails",
+                f"SELECT setval('{sequence}', {last_id}); when those events are yours, as after a "
+                "restore. When somebody chose their ids, delete them instead",
             )
         if self._readable("listeners", {"name", "last_processed_id"}):
             ahead = self.connection.execute(catalog.cursors_ahead(self.tables, drawn)).all()
-            # Asked again, after the cursors: one that is at work has passed what was drawn before.
+            # Read again, after the cursors: a running one has passed what was drawn before.
             drawn = (self.connection.scalar(last_drawn) or 0) if ahead else drawn
             for name, cursor in ahead:
                 if cursor <= drawn:
@@ -257,7 +256,7 @@ class _Inspection:
                     "cursor-ahead",
                     f"Listener {name!r} has come to {cursor}, but the last id drawn is {drawn}: "
                     "its cursor is from another time than the log, as after a partial restore, "
-                    "and it would pass new events by",
+                    "and it would skip new events",
                     f"SELECT setval('{sequence}', {cursor}); and, to have it attempt again what "
                     "was restored, set its last_processed_id back",
                 )
@@ -265,12 +264,7 @@ class _Inspection:
     def _readable(self, suffix: str, columns: Set[str]) -> bool:
         """Whether a SELECT works: one that fails would abort the caller's transaction."""
         row = self.found.get(self.names.table(suffix))
-        return (
-            row is not None
-            and self.may_use_schema
-            and row.may_select
-            and columns <= set(row.columns)
-        )
+        return row is not None and self.may_use_schema and columns <= set(row.readable)
 
     def _qualified(self, name: str) -> str:
         return f"{quote(self.schema)}.{quote(name)}"
@@ -283,12 +277,7 @@ class _Inspection:
 
 
 def migrate_command(names: Names, url: URL | None = None) -> str:
-    """The command that makes or updates the tables. Never holds a password."""
+    """The command that creates or updates the tables. Never contains a password."""
     known = url is not None and (url.host or url.database)
     where = shown(url) if url is not None and known else "URL"
     return shlex.join(["sa-outbox", "migrate", "--database-url", where, *names.options])
-
-
-def quote(name: str) -> str:
-    """A name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'

@@ -1,7 +1,7 @@
-"""Write a revision into a user's own Alembic history that brings our tables up to date.
+"""Write a revision into a user's own Alembic history that updates our tables.
 
-Their history keeps its one head, and ``alembic upgrade``, ``downgrade`` and ``--sql`` work as for
-any other revision. Touches files only, never a database.
+Their history keeps its single head, and ``alembic upgrade``, ``downgrade`` and ``--sql`` work as
+for any other revision. Touches files only, never a database.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the step from version *since* to *to*; no path if there was no need."""
+    """What was written: the step from version *since* to *to*; no path if nothing was needed."""
 
     since: int
     to: int
@@ -38,10 +38,11 @@ class Written:
 def write_revision(
     config_file: Path, names: Names, *, message: str | None = None, version_path: str | None = None
 ) -> Written:
-    """Add a revision on top of the one head, from the last version in the history to the latest."""
+    """Add a revision on top of the single head, from the history's last version to the latest."""
     if not config_file.is_file():
-        raise ConfigError(f"there is no {config_file}: say --config, or run `alembic init` first")
-    # Quiet: the caller says what was written. Alembic warns of a broken link before it fails on it.
+        raise ConfigError(f"there is no {config_file}: pass --config, or run `alembic init` first")
+    # Quiet: the caller reports what was written. Alembic warns of a broken link before failing on
+    # it.
     config = Config(str(config_file), cmd_opts=Namespace(quiet=True))
     with warnings.catch_warnings(record=True, action="always") as warned:
         try:
@@ -56,7 +57,7 @@ def write_revision(
     if len(heads) > 1:
         raise ConfigError(
             f"this history has {len(heads)} heads ({', '.join(sorted(heads))}): a revision needs "
-            'one to stand on. Join them first: alembic merge heads -m "merge"'
+            'exactly one. Join them first: alembic merge heads -m "merge"'
         )
     if since >= LATEST:
         return Written(since, since, None)
@@ -97,7 +98,7 @@ def _write(
         raise ConfigError("alembic did not find the revision it has just written")
     path = Path(script.path)
     if upgrade not in path.read_text() or "import migrations" not in path.read_text():
-        # A template of several databases, or one's own, without the places Alembic usually fills.
+        # A multi-database template, or a custom one, without the slots Alembic usually fills.
         path.unlink()
         raise ConfigError(
             "script.py.mako does not insert ${imports}, ${upgrades} and ${downgrades}: make a "
@@ -108,7 +109,7 @@ def _write(
 
 
 def _versions(directory: ScriptDirectory, names: Names) -> Iterator[int]:
-    """The versions that revisions of this history bring these tables to."""
+    """The versions that this history's revisions bring these tables to."""
     for script in directory.walk_revisions():
         for node in ast.walk(ast.parse(Path(script.path).read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -1,4 +1,4 @@
-"""docs/lifecycle.md and ``sa_outbox.delivery`` tell the same life of a delivery."""
+"""docs/lifecycle.md and ``sa_outbox.policy.delivery`` tell the same life of a delivery."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from sa_outbox import delivery
-from sa_outbox.delivery import TRANSITIONS
-from sa_outbox.tables import STATES
+from sa_outbox.database.tables import STATES
+from sa_outbox.policy import delivery
+from sa_outbox.policy.delivery import TRANSITIONS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "lifecycle.md"
 _MOVE = re.compile(r"^\| `(?P<before>\w+)` \| `(?P<after>\w+)` \|", re.MULTILINE)

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from sa_outbox import Outbox
 from sa_outbox.dashboard import Dashboard
-from sa_outbox.dashboard.serving import DashboardServer, open_socket
+from sa_outbox.dashboard.server import DashboardServer, open_socket
 from sa_outbox.schema import migrate
 from tests.support.dashboard import TOKEN
 from tests.support.server import temporary_database
@@ -63,7 +63,7 @@ def served(server_url: str) -> Iterator[Site]:
         outbox = Outbox(notify="off")
         with engine.begin() as connection:
             migrate(connection, outbox.settings.names)
-        dashboard = outbox.dashboard(url, token=TOKEN, mask=["secret"])
+        dashboard = Dashboard(outbox, url, token=TOKEN, mask=["secret"])
         opened = open_socket("127.0.0.1", 0)
         server = DashboardServer(dashboard)
         serving = threading.Thread(target=anyio.run, args=(server.serve, [opened]))

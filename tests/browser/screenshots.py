@@ -12,7 +12,8 @@ from playwright.async_api import Browser, async_playwright
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox.consumer import Consumer
-from sa_outbox.dashboard.serving import DashboardServer, open_socket
+from sa_outbox.dashboard import Dashboard
+from sa_outbox.dashboard.server import DashboardServer, open_socket
 from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.schema import migrate
 
@@ -48,7 +49,7 @@ async def main(folder: Path) -> None:
         outbox, engine = shop(), create_async_engine(server.url("asyncpg"))
         async with engine.begin() as connection:
             await connection.run_sync(migrate, outbox.settings.names)
-        dashboard = outbox.dashboard(engine, token=TOKEN, mask=["number"], title="Shop outbox")
+        dashboard = Dashboard(outbox, engine, token=TOKEN, mask=["number"], title="Shop outbox")
         opened = open_socket("127.0.0.1", 0)
         web = DashboardServer(dashboard)
         async with anyio.create_task_group() as tasks:

@@ -151,7 +151,7 @@ def test_a_form_without_its_token_is_refused(visits: Visits) -> None:
     page.evaluate("document.querySelector('input[name=form_token]').value = ''")
     page.get_by_role("button", name="Sign out").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("not of your session")
+    expect(page.get_by_role("alert")).to_contain_text("belongs to another session")
     page.goto("/")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 

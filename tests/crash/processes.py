@@ -66,7 +66,7 @@ def _consume(app: str, environment: dict[str, str], output: Connection) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(ROOT)
-    from sa_outbox.consume import command  # noqa: PLC0415 - loaded already
+    from sa_outbox.consume.command import command  # noqa: PLC0415 - loaded already
 
     sys.argv = ["consume", app]
     try:

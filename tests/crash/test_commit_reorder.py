@@ -19,7 +19,7 @@ from tests.support.writers import Mix, Population, alongside, busy_server, pause
 
 LISTENERS = ("by_key", "in_total", "plain")
 PACE = Mix(between=0.15)
-MOST_BEHIND = 30
+MAX_BEHIND = 30
 """Events that a listener may be behind before the writers wait for it: on a slow machine a backlog
 would look like a delay. Who waits for a transaction elsewhere is delayed all the same."""
 
@@ -48,7 +48,7 @@ async def keep_pace(dsn: str, population: Population) -> None:
                 "SELECT (SELECT count(*) FROM outbox) - min(count)"
                 " FROM (SELECT count(*) FROM seen GROUP BY listener) AS of_listener"
             )
-            if behind > MOST_BEHIND:
+            if behind > MAX_BEHIND:
                 population.may_begin.clear()
             else:
                 population.may_begin.set()

@@ -128,7 +128,7 @@ def test_a_listen_connection_that_is_swallowed_is_noticed_and_made_again(dsn: st
         address = listen.render_as_string(hide_password=False)
         member = all_.start(SA_OUTBOX_LISTEN_URL=address)
         eventually(lambda: member.said("listening"), within=20)
-        proxy.swallow()
+        proxy.best_effort()
         scene.write(dsn, 5)
         # Far less than the 30 s after which a consumer that believes to listen would look.
         eventually(lambda: scene.has_seen_all(dsn, *LISTENERS), within=15)

@@ -18,7 +18,7 @@ from tests.support.writers import Population, busy_server
 pytestmark = pytest.mark.long
 
 ROUND = 3.0
-MOST_ROUNDS = 6
+MAX_ROUNDS = 6
 """A round finds about ten lost events of the subtlest reader; it happens that it finds one."""
 
 both_memories = pytest.mark.parametrize("memory", [Eager, Strict])
@@ -44,7 +44,7 @@ def stress(reader: Reader, dsn: str, other_dsn: str, *, seconds: float, seed: in
 
 
 def stress_until_it_loses(reader: Reader, new_copy: Callable[[], str]) -> Findings:
-    for seed in range(MOST_ROUNDS):
+    for seed in range(MAX_ROUNDS):
         findings = stress(reader, new_copy(), new_copy(), seconds=ROUND, seed=seed)
         if findings.lost:
             break

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sa_outbox import Outbox
-from sa_outbox.consumer.progress import Progress
+from sa_outbox.consumer.position.progress import Progress
 from tests.crash.queue_app import with_session
 
 

@@ -14,12 +14,12 @@ import click
 import pytest
 
 from sa_outbox import Outbox, RetryPolicy, observe
-from sa_outbox.consume import command
-from sa_outbox.listener import Listener
-from sa_outbox.logs import LINES
+from sa_outbox.consume.command import command
+from sa_outbox.consume.logs import LINES
+from sa_outbox.consume.stop import Exit
+from sa_outbox.declare.listener import Listener
 from sa_outbox.observe import Observation
-from sa_outbox.process.stopping import Exit
-from sa_outbox.retry import PRESETS
+from sa_outbox.policy.retry import PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 _ROW = re.compile(r"^\|(?P<cells>.+)\|$", re.MULTILINE)

@@ -187,7 +187,7 @@ def test_a_password_on_the_command_line_is_warned_of(url: URL) -> None:
     address = url.set(password=url.password or "x").render_as_string(hide_password=False)
     result = run("migrate", "--database-url", address)
     assert result.exit_code == 0
-    assert "warning: a password on the command line" in result.stderr
+    assert "warning: everybody on this machine can read a password" in result.stderr
     assert address not in result.output
 
 

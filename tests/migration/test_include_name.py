@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sa_outbox import schema
+from sa_outbox.database.tables import tables
 from sa_outbox.errors import ConfigError
 from sa_outbox.settings import Names
-from sa_outbox.tables import tables
 from tests.migration.snapshot import snapshot
 
 if TYPE_CHECKING:

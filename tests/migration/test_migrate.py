@@ -106,7 +106,7 @@ def test_a_database_newer_than_the_library_is_left_alone(connection: Connection)
 def test_a_table_of_somebody_else_is_not_touched(connection: Connection, table: str) -> None:
     connection.execute(text(f"CREATE TABLE {table} (mine integer)"))
 
-    with pytest.raises(SchemaError, match=f"{table} exist already"):
+    with pytest.raises(SchemaError, match=f"{table} already exist"):
         schema.migrate(connection, Names())
 
 

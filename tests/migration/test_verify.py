@@ -1,4 +1,4 @@
-"""``schema.verify`` finds each thing that can be wrong, and its advice mends it."""
+"""``schema.verify`` finds each thing that can be wrong, and its advice fixes it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import pytest
 from sqlalchemy import create_engine, event, insert, text
 
 from sa_outbox import migrations, schema
+from sa_outbox.database.rights import WRITTEN
+from sa_outbox.database.tables import tables
 from sa_outbox.errors import SchemaError
 from sa_outbox.settings import Names
-from sa_outbox.tables import tables
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection
+
+pytestmark = pytest.mark.matrix
 
 NAMES = Names(schema="events")
 
@@ -74,7 +77,7 @@ def test_a_missing_table_is_told(migrated: Connection) -> None:
     execute(migrated, "DROP TABLE events.outbox_inbox")
     problem = only_problem(migrated)
     assert problem.what == "Table outbox_inbox is missing"
-    assert problem.mend.endswith("sa-outbox migrate --sql --schema events")
+    assert problem.fix.endswith("sa-outbox migrate --sql --schema events")
 
 
 def test_every_missing_table_is_told_at_once(migrated: Connection) -> None:
@@ -118,7 +121,7 @@ def test_an_older_version_is_told_with_the_command(
     monkeypatch.setattr("sa_outbox.schema.inspection.OLDEST_SUPPORTED", 7)
     problem = only_problem(migrated)
     assert "have version 1; this release needs 7 or 8" in problem.what
-    assert problem.mend.startswith("sa-outbox migrate --database-url postgresql://")
+    assert problem.fix.startswith("sa-outbox migrate --database-url postgresql://")
 
 
 def test_the_version_before_the_latest_is_accepted(
@@ -145,7 +148,7 @@ def test_a_newer_version_that_does_not_work_with_this_one_is_told(migrated: Conn
     )
     problem = only_problem(migrated)
     assert f"this one knows up to {latest}" in problem.what
-    assert problem.mend == "update the package sa_outbox"
+    assert problem.fix == "update the package sa_outbox"
 
 
 def test_a_lost_version_is_told(migrated: Connection) -> None:
@@ -202,7 +205,7 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize(("statements", "told"), BREAKAGES.values(), ids=BREAKAGES.keys())
-def test_what_reading_without_loss_stands_on_is_verified_and_mended(
+def test_what_reading_without_loss_stands_on_is_verified_and_fixed(
     migrated: Connection, statements: list[str], told: str
 ) -> None:
     for _ in range(3):
@@ -212,7 +215,7 @@ def test_what_reading_without_loss_stands_on_is_verified_and_mended(
     problem = only_problem(migrated)
     assert told in problem.what
 
-    execute(migrated, problem.mend.partition(";")[0])
+    execute(migrated, problem.fix.partition(";")[0])
     assert schema.problems(migrated, NAMES) == []
     add(migrated)
 
@@ -228,7 +231,7 @@ def test_a_cursor_ahead_of_the_sequence_is_told(migrated: Connection) -> None:
     problem = only_problem(migrated)
     assert problem.what.startswith("Listener 'ahead' has come to 70, but the last id drawn is 1")
 
-    execute(migrated, problem.mend.partition(";")[0])
+    execute(migrated, problem.fix.partition(";")[0])
     assert schema.problems(migrated, NAMES) == []
 
 
@@ -257,12 +260,12 @@ def test_rights_that_are_missing_are_told_with_their_grants(migrated: Connection
 
     found = schema.problems(migrated, NAMES)
 
-    assert [problem.mend for problem in found] == [
+    assert [problem.fix for problem in found] == [
         'GRANT USAGE ON SCHEMA "events" TO "the ""shop";',
-        'GRANT INSERT ON "events"."outbox" TO "the ""shop";',
+        f'GRANT INSERT ({", ".join(WRITTEN)}) ON "events"."outbox" TO "the ""shop";',
         'GRANT SELECT ON "events"."outbox_meta" TO "the ""shop";',
     ]
-    execute(migrated, "RESET ROLE", *(problem.mend for problem in found))
+    execute(migrated, "RESET ROLE", *(problem.fix for problem in found))
     execute(migrated, 'SET LOCAL ROLE "the ""shop"')
     assert schema.problems(migrated, NAMES) == []
     add(migrated)
@@ -272,7 +275,7 @@ def test_a_read_only_session_is_told(migrated: Connection) -> None:
     execute(migrated, "SET TRANSACTION READ ONLY")
     problem = only_problem(migrated)
     assert "read-only" in problem.what
-    assert "default_transaction_read_only = off" in problem.mend
+    assert "default_transaction_read_only = off" in problem.fix
 
 
 def test_a_standby_is_told(migrated: Connection) -> None:
@@ -284,7 +287,7 @@ def test_a_standby_is_told(migrated: Connection) -> None:
     )
     problem = only_problem(migrated)
     assert "standby" in problem.what
-    assert "primary" in problem.mend
+    assert "primary" in problem.fix
 
 
 def test_everything_wrong_is_told_at_once(migrated: Connection) -> None:
@@ -299,4 +302,4 @@ def test_everything_wrong_is_told_at_once(migrated: Connection) -> None:
 
     assert len(caught.value.problems) == 3
     assert all(problem in str(caught.value) for problem in caught.value.problems)
-    assert all("To mend it: " in problem for problem in caught.value.problems)
+    assert all("To fix it: " in problem for problem in caught.value.problems)

@@ -1,8 +1,8 @@
-"""The catalogue of bad input: each row by its number, refused where it is given, or stored exactly.
+"""The catalogue of bad input (tests/support/bad_input.py): refused, or stored exactly.
 
-The letters and numbers in the ids are those of the catalogue: A payload, B metadata and schedule,
-C names, SQL and configuration. For what is refused: a typed error at the call, a transaction that
-still works, nothing stored. For what is accepted: the value itself, read back by SELECT.
+For what is refused: an error at the call, a transaction that still works, nothing stored; which
+error it is needs no database (tests/unit/test_bad_input.py). For what is accepted: the value
+itself, read back by SELECT. The letters and numbers in names and ids are the catalogue's.
 
 Not here. A18 can't be reached, because A17 comes first. B32, C51, C53, C58 and C60's horizon are
 the consumer's, or ``verify``'s. B33 and B34 (the same ``event_id`` twice) can't happen: an
@@ -13,20 +13,16 @@ reason is what ``idempotency_key`` is for, see test_idempotency.py.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import enum
 import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from datetime import time as time_of_day
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any, TypeVar
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import psycopg
 import pydantic
@@ -39,7 +35,6 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, OutboxError, OutboxSession
-from sa_outbox.codec import encode
 from sa_outbox.errors import (
     ConfigError,
     InvalidEvent,
@@ -48,18 +43,29 @@ from sa_outbox.errors import (
     PayloadTooLarge,
     PendingTooLarge,
     SchemaError,
-    UnknownEventType,
-    WrongArgument,
 )
+from sa_outbox.event.codec import encode
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Limits, Names
-from sa_outbox.sql.notify import notify
+from sa_outbox.sql.server.notify import notify
+from tests.support.bad_input import (
+    ACCEPTED,
+    NAIVE,
+    REFUSED,
+    SECRET,
+    YEAR,
+    Kind,
+    Lazy,
+    Stage,
+    Text,
+    Unregistered,
+    nested,
+    within_itself,
+)
 from tests.support.shop import Base, Order
 
 T = TypeVar("T")
 DRIVERS = ("psycopg", "psycopg2", "asyncpg")
-YEAR = datetime.now(UTC).year
-SECRET = "hunter2"
 
 
 # How an event is added, in the three ways there are.
@@ -133,252 +139,26 @@ def add_event(session: Session, *args: Any, **options: Any) -> Event[Any]:
 # What is refused.
 
 
-@dataclasses.dataclass
-class Refused:
-    error: type[OutboxError]
-    field: str
-    path: str | None = None
-    payload: Callable[[], Any] | None = None
-    event: Any = "probe"
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        return (self.event,) if self.payload is None else (self.event, self.payload())
-
-
-def payload(
-    path: str, make: Callable[[], Any], *, error: type[OutboxError] = PayloadError
-) -> Refused:
-    return Refused(error, "payload", path, make)
-
-
-def option(
-    field: str, value: Any, *, error: type[OutboxError] = InvalidEvent, path: str | None = None
-) -> Refused:
-    return Refused(error, field, path, options={field: value})
-
-
-def named(value: Any, *, error: type[OutboxError] = InvalidEvent) -> Refused:
-    return Refused(error, "event_type", event=value)
-
-
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth - 1):
-        value = [value]
-    return value
-
-
-def within_itself() -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    value["again"] = [value]
-    return value
-
-
-class Pickled:
-    """Would run code if anybody pickled it, or showed it."""
-
-    def __reduce__(self) -> Any:
-        raise AssertionError("pickled")
-
-    def __repr__(self) -> str:
-        raise AssertionError("shown")
-
-
-class Lazy(Mapping[str, object]):
-    """Reads its values when asked, as an object of an ORM does; and now it can't."""
-
-    def __getitem__(self, name: str) -> object:
-        raise ConnectionError("detached")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(["name"])
-
-    def __len__(self) -> int:
-        return 1
-
-
-class Text(str):
-    __slots__ = ()
-
-
-class Stage(enum.Enum):
-    PLACED = "placed"
-
-
-class Kind(str, enum.Enum):  # noqa: UP042 - the older way, whose format() is the member's name
-    PLACED = "kind.placed"
-
-
-class Unregistered:
-    pass
-
-
-class BrokenZone(tzinfo):
-    def utcoffset(self, at: datetime | None) -> timedelta:
-        raise ZeroDivisionError
-
-    def dst(self, at: datetime | None) -> timedelta:
-        raise ZeroDivisionError
-
-    def tzname(self, at: datetime | None) -> str:
-        raise ZeroDivisionError
-
-
-REFUSED = [
-    pytest.param(payload("$", lambda: float("nan")), id="A01-nan"),
-    pytest.param(payload("$.x", lambda: {"x": float("nan")}), id="A01-nan-inside"),
-    pytest.param(payload("$.x[1]", lambda: {"x": [0, float("inf")]}), id="A02-infinity"),
-    pytest.param(payload("$[0]", lambda: [float("-inf")]), id="A02-minus-infinity"),
-    pytest.param(payload("$.a", lambda: {"a": "x\x00y"}), id="A03-nul"),
-    pytest.param(payload("$.\\x00", lambda: {"\x00": 1}), id="A03-nul-in-a-key"),
-    pytest.param(named("pro\x00be"), id="A04-nul-in-event-type"),
-    pytest.param(option("key", "a\x00"), id="A04-nul-in-key"),
-    pytest.param(option("tenant", "a\x00"), id="A04-nul-in-tenant"),
-    pytest.param(option("idempotency_key", "a\x00"), id="A04-nul-in-idempotency-key"),
-    pytest.param(option("headers", {"a": "\x00"}), id="A04-nul-in-header"),
-    pytest.param(option("headers", {"a\x00": "b"}), id="A04-nul-in-header-name"),
-    pytest.param(payload("$", lambda: json.loads('"\\ud800"')), id="A05-escaped-surrogate"),
-    pytest.param(payload("$.a[0]", lambda: {"a": ["\udfff"]}), id="A06-surrogate"),
-    pytest.param(payload("$.\\ud800", lambda: {"\ud800": 1}), id="A06-surrogate-in-a-key"),
-    pytest.param(option("key", "\ud800"), id="A06-surrogate-in-key"),
-    pytest.param(
-        option("headers", {"a": "\ud800"}, error=PayloadError, path="$.a"),
-        id="A06-surrogate-in-header",
-    ),
-    pytest.param(payload("$.n", lambda: {"n": 10**5_000}), id="A08-5000-digits"),
-    pytest.param(payload("$", lambda: 10**200_000), id="A10-huge-integer"),
-    pytest.param(payload("$", lambda: float("1e200000")), id="A10-overflowing-float"),
-    pytest.param(
-        payload("$", lambda: {Stage.PLACED: 1, "placed": 2}),
-        id="A11-two-keys-become-one",
-    ),
-    pytest.param(payload("$[1]", lambda: {1: 2}), id="A13-int-key"),
-    pytest.param(payload("$.a[None]", lambda: {"a": {None: 2}}), id="A13-none-key"),
-    pytest.param(payload("$[(1, 2)]", lambda: {(1, 2): 3}), id="A14-tuple-key"),
-    pytest.param(payload("$.a", lambda: {"a": {1, 2}}), id="A15-set"),
-    pytest.param(payload("$[0]", lambda: [b"x"]), id="A15-bytes"),
-    pytest.param(payload("$.a", lambda: {"a": Decimal("NaN")}), id="A15-decimal-nan"),
-    pytest.param(
-        payload("$.a", lambda: {"a": datetime(2026, 1, 1)}),  # noqa: DTZ001 - that is the point
-        id="A15-naive-datetime",
-    ),
-    pytest.param(payload("$", object), id="A15-object"),
-    pytest.param(Refused(PayloadError, "payload", None, within_itself), id="A16-cyclic"),
-    pytest.param(Refused(PayloadError, "payload", None, lambda: nested(101)), id="A17-101-deep"),
-    pytest.param(Refused(PayloadError, "payload", None, lambda: nested(6_000)), id="A17-6000-deep"),
-    pytest.param(
-        Refused(PayloadError, "payload", None, lambda: nested(100_000)), id="A18-100000-deep"
-    ),
-    pytest.param(
-        payload("$", lambda: "x" * 1_048_575, error=PayloadTooLarge), id="A19-a-byte-above-1-MB"
-    ),
-    pytest.param(payload("$", lambda: "x" * 16_000_000, error=PayloadTooLarge), id="A19-16-MB"),
-    pytest.param(payload("$.order", lambda: {"order": Order(name="x")}), id="A23-entity"),
-    pytest.param(payload("$", Lazy), id="A23-lazy"),
-    pytest.param(
-        payload("$.password", lambda: {"password": pydantic.SecretStr(SECRET)}), id="A25-secret"
-    ),
-    pytest.param(payload("$.a", lambda: {"a": Pickled()}), id="A26-never-pickled"),
-    pytest.param(named(""), id="B27-empty"),
-    pytest.param(named(" \t"), id="B27-blank"),
-    pytest.param(named("order placed"), id="B27-blank-inside"),
-    pytest.param(named("x" * 201), id="B28-201-characters"),
-    pytest.param(named("x" * 10_240), id="B28-10-kB"),
-    pytest.param(named("a\r\nb"), id="B29-line-break"),
-    pytest.param(named("a\x1bb"), id="B29-control"),
-    pytest.param(named("a\u202eb"), id="B29-right-to-left"),
-    pytest.param(named("a😀"), id="B29-emoji"),
-    pytest.param(named("a..b"), id="B29-two-dots"),
-    pytest.param(named("../a"), id="B29-path"),
-    pytest.param(named("a/"), id="B29-slash-at-the-end"),
-    pytest.param(named("a.*"), id="B29-star"),
-    pytest.param(named("a.#"), id="B29-hash"),
-    pytest.param(named('a","payload":"b'), id="B29-quotes"),
-    pytest.param(named(None, error=UnknownEventType), id="B29-none"),
-    pytest.param(named(7, error=UnknownEventType), id="B29-number"),
-    pytest.param(named(b"probe", error=UnknownEventType), id="B29-bytes"),
-    pytest.param(named(Unregistered(), error=UnknownEventType), id="B30-unregistered-object"),
-    pytest.param(named(Unregistered, error=UnknownEventType), id="B30-unregistered-class"),
-    pytest.param(option("key", ""), id="B31-empty"),
-    pytest.param(option("key", "x" * 1_000_000), id="B31-1-MB"),
-    pytest.param(option("key", "é" * 257), id="B31-513-bytes"),
-    pytest.param(option("key", 7, error=WrongArgument), id="B31-number"),
-    pytest.param(option("key", b"a", error=WrongArgument), id="B31-bytes"),
-    pytest.param(option("tenant", ""), id="B31-empty-tenant"),
-    pytest.param(option("tenant", 7, error=WrongArgument), id="B31-tenant-number"),
-    pytest.param(option("idempotency_key", ""), id="B31-empty-idempotency-key"),
-    pytest.param(option("idempotency_key", 7, error=WrongArgument), id="B31-idempotency-number"),
-    pytest.param(option("headers", {"a": "b\r\nSet-Cookie: x"}), id="B35-header-injection"),
-    pytest.param(option("headers", {"a\r\nb": "c"}), id="B35-header-name-injection"),
-    pytest.param(option("headers", {"größe": "c"}), id="B35-header-name-not-ascii"),
-    pytest.param(
-        option("headers", {"a": "x" * 65_536}, error=PayloadTooLarge, path="$"), id="B35-64-kB"
-    ),
-    pytest.param(option("headers", {"a": 1}, error=WrongArgument), id="B35-number"),
-    pytest.param(option("headers", ["a"], error=WrongArgument), id="B35-list"),
-    pytest.param(option("headers", {"version": "9"}), id="B35-version"),
-    pytest.param(
-        option("headers", Lazy()),
-        id="B35-unreadable",
-    ),
-    pytest.param(option("delay", timedelta(seconds=-1)), id="B36-negative-delay"),
-    pytest.param(option("delay", 5, error=WrongArgument), id="B36-number"),
-    pytest.param(option("run_at", datetime(9999, 12, 31, tzinfo=UTC)), id="B37-year-9999"),
-    pytest.param(option("run_at", datetime(YEAR + 11, 1, 1, tzinfo=UTC)), id="B37-11-years"),
-    pytest.param(option("run_at", datetime(1, 1, 1, tzinfo=UTC)), id="B37-year-1"),
-    pytest.param(
-        option("run_at", datetime(2026, 1, 1)),  # noqa: DTZ001 - that is the point
-        id="B39-naive",
-    ),
-    pytest.param(option("run_at", date(2026, 1, 1), error=WrongArgument), id="B39-date"),
-    pytest.param(option("run_at", "2026-01-01T00:00Z", error=WrongArgument), id="B39-text"),
-    pytest.param(
-        option("run_at", datetime(2026, 1, 1, tzinfo=BrokenZone())),
-        id="B39-broken-zone",
-    ),
-    pytest.param(option("delay", timedelta(days=999_999_999)), id="B40-endless-delay"),
-    pytest.param(
-        Refused(
-            InvalidEvent,
-            "run_at",
-            options={"run_at": datetime.now(UTC), "delay": timedelta(1)},
-        ),
-        id="B40-both",
-    ),
-    pytest.param(option("priority", 32_768), id="B42-priority-above-smallint"),
-    pytest.param(option("priority", True, error=WrongArgument), id="B42-priority-bool"),
-    pytest.param(option("priority", "1", error=WrongArgument), id="B42-priority-text"),
-    pytest.param(
-        option("priority", 10**5_000),
-        id="B42-priority-endless",
-    ),
-]
-
-
 @each_way
-@pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_refused_at_the_call_and_harms_nothing(
-    engine: Engine, outbox: Outbox, add: Callable[..., Event[Any]], case: Refused
+    engine: Engine, outbox: Outbox, add: Callable[..., Event[Any]]
 ) -> None:
+    """Which error, for which field: tests/unit/test_bad_input.py."""
+    accepted = []
     with outbox.sessionmaker(engine)() as session:
         order = Order(name="an order")
         session.add(order)
         add(session, order, "before", {"n": 1})
-
-        with pytest.raises(case.error) as caught:
-            add(session, order, *case.arguments, **case.options)
-
-        assert isinstance(caught.value, InvalidEvent)
-        assert caught.value.field == case.field
-        if case.path is not None:
-            assert isinstance(caught.value, PayloadError)
-            assert caught.value.path == case.path
-        assert SECRET not in str(caught.value)
+        for name, case in REFUSED.items():
+            try:
+                add(session, order, *case.arguments, **case.options)
+            except case.error:
+                continue
+            accepted.append(name)
         add(session, order, "after", {"n": 2})
         session.commit()
 
+    assert accepted == []
     assert [(row.event_type, row.payload) for row in log_of(engine)] == [
         ("before", {"n": 1}),
         ("after", {"n": 2}),
@@ -449,134 +229,33 @@ def test_a_callable_that_makes_bad_input_fails_the_flush_and_not_the_session(
 # What is accepted.
 
 
-@dataclasses.dataclass
-class Accepted:
-    payload: Any = None
-    stored: Any = None
-    event: Any = "probe"
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    columns: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def value(given_value: Any, stored: Any = ...) -> Accepted:
-    return Accepted(given_value, given_value if stored is ... else stored)
-
-
-def column(name: str, given_value: Any, stored: Any = ...) -> Accepted:
-    if stored is ...:
-        # As UTC: Python calls a time in a gap or a fold unequal to every other.
-        stored = given_value.astimezone(UTC) if isinstance(given_value, datetime) else given_value
-    return Accepted(options={name: given_value}, columns={name: stored})
-
-
-BERLIN = ZoneInfo("Europe/Berlin")
-SOON = datetime.now(UTC).replace(microsecond=123_456) + timedelta(days=3)
-ACCEPTED = [
-    pytest.param(value("\\u0000"), id="A03-the-six-characters"),
-    pytest.param(value(2**63), id="A07-2-to-63"),
-    pytest.param(value(2**70), id="A07-2-to-70"),
-    pytest.param(value(-(10**300)), id="A07-10-to-300"),
-    pytest.param(value(10**4_299), id="A08-4300-digits"),
-    pytest.param(value(5e-324), id="A10-smallest-float"),
-    pytest.param(
-        value(1.7976931348623157e308, 17976931348623157 * 10**292), id="A10-largest-float"
-    ),
-    pytest.param(value(Decimal("1e200000"), "1E+200000"), id="A10-decimal"),
-    pytest.param(value({"b": 1.0, "a": 1e2, "": 1, "aa": 1e16}), id="A12-numbers-and-order"),
-    pytest.param(value({Stage.PLACED: 1}, {"placed": 1}), id="A13-enum-key"),
-    pytest.param(value(UUID(int=5), "00000000-0000-0000-0000-000000000005"), id="A15-uuid"),
-    pytest.param(value(Decimal("1.10"), "1.10"), id="A15-decimal"),
-    pytest.param(
-        value(datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"), id="A15-datetime"
-    ),
-    pytest.param(value(date(2026, 1, 2), "2026-01-02"), id="A15-date"),
-    pytest.param(value(time_of_day(1, 2), "01:02:00"), id="A15-time"),
-    pytest.param(value(timedelta(hours=1), "PT3600S"), id="A15-timedelta"),
-    pytest.param(value(Stage.PLACED, "placed"), id="A15-enum"),
-    pytest.param(value(nested(16)), id="A17-16-deep"),
-    pytest.param(value(nested(100)), id="A17-100-deep"),
-    pytest.param(value("x" * 1_048_574), id="A19-1-MB"),
-    pytest.param(value(None), id="A24-none"),
-    pytest.param(value(""), id="A24-empty-text"),
-    pytest.param(value([]), id="A24-empty-list"),
-    pytest.param(value({}), id="A24-empty-object"),
-    pytest.param(value(0), id="A24-zero"),
-    pytest.param(value(False), id="A24-false"),
-    pytest.param(value("null"), id="A24-the-word-null"),
-    pytest.param(value([None, {"a": None}]), id="A24-none-inside"),
-    pytest.param(value("é😀\u202e\u2028\x7f\x1b'\";--"), id="A24-odd-text"),
-    pytest.param(Accepted(event="a:b/c-d.e_f"), id="B29-all-signs"),
-    pytest.param(
-        Accepted(event=Kind.PLACED, columns={"event_type": "kind.placed"}),
-        id="B29-enum-of-text",
-    ),
-    pytest.param(Accepted(event="never.registered", payload=1, stored=1), id="B30-unknown-type"),
-    pytest.param(column("key", None), id="B31-no-key"),
-    pytest.param(column("key", "größe 😀 '\"\\"), id="B31-odd-key"),
-    pytest.param(column("key", "x" * 512), id="B31-512-bytes"),
-    pytest.param(
-        column("key", Text("a")),
-        id="B31-key-of-a-subclass",
-    ),
-    pytest.param(
-        column("tenant", Text("a")),
-        id="B31-tenant-of-a-subclass",
-    ),
-    pytest.param(
-        Accepted(options={"idempotency_key": Text("a")}),
-        id="B31-idempotency-key-of-a-subclass",
-    ),
-    pytest.param(column("tenant", "größe"), id="B31-tenant"),
-    pytest.param(column("headers", {}), id="B35-no-headers"),
-    pytest.param(column("headers", {"a.b-c_d": "größe 😀 \"'\\"}), id="B35-text-in-header"),
-    pytest.param(column("run_at", SOON), id="B41-utc"),
-    pytest.param(column("run_at", SOON.astimezone(BERLIN)), id="B41-berlin"),
-    pytest.param(
-        column("run_at", datetime(YEAR - 1, 10, 26, 2, 30, tzinfo=BERLIN, fold=1)), id="B41-fold"
-    ),
-    pytest.param(column("run_at", datetime(YEAR - 1, 3, 30, 2, 30, tzinfo=BERLIN)), id="B41-gap"),
-    pytest.param(column("run_at", datetime(1971, 1, 1, tzinfo=UTC)), id="B41-long-ago"),
-    pytest.param(
-        column("run_at", SOON.astimezone(timezone(timedelta(hours=20)))),
-        id="B41-20-hours-east",
-    ),
-    pytest.param(
-        column("run_at", SOON.astimezone(timezone(timedelta(microseconds=1)))),
-        id="B41-a-microsecond-east",
-    ),
-    pytest.param(column("priority", 32_767), id="B42-highest-priority"),
-    pytest.param(column("priority", -32_768), id="B42-lowest-priority"),
-]
-
-
 @each_way
-@pytest.mark.parametrize("case", ACCEPTED)
 def test_odd_but_good_input_is_stored_exactly(
-    engine: Engine, outbox: Outbox, add: Callable[..., Event[Any]], case: Accepted
+    engine: Engine, outbox: Outbox, add: Callable[..., Event[Any]]
 ) -> None:
-    with outbox.sessionmaker(engine)() as session:
-        order = Order(name="an order")
-        session.add(order)
-        event = add(session, order, case.event, case.payload, **case.options)
-        session.commit()
+    """Each in a transaction of its own; the next test has all of them in one."""
+    added: dict[str, UUID] = {}
+    for name, case in ACCEPTED.items():
+        with outbox.sessionmaker(engine)() as session:
+            order = Order(name=name)
+            session.add(order)
+            added[name] = add(session, order, case.event, case.payload, **case.options).event_id
+            session.commit()
 
-    (row,) = log_of(engine)
-    assert row.event_id == event.event_id
-    assert row.payload == case.stored
-    assert row.event_type == case.columns.get("event_type", case.event)
-    for name, stored in case.columns.items():
-        assert getattr(row, name) == stored
+    rows = log_of(engine)
+    assert [row.event_id for row in rows] == list(added.values())
+    assert not_as_given(rows) == []
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_driver_stores_all_of_it_in_one_transaction(
     engine: Engine, migrated_url: URL, outbox: Outbox, driver: str
 ) -> None:
-    cases = [case.values[0] for case in ACCEPTED if not case.marks]
-    good = [case for case in cases if isinstance(case, Accepted)]
-
     def work(session: Session) -> list[UUID]:
-        added = [add_event(session, each.event, each.payload, **each.options) for each in good]
+        added = [
+            add_event(session, each.event, each.payload, **each.options)
+            for each in ACCEPTED.values()
+        ]
         session.commit()
         return [event.event_id for event in added]
 
@@ -584,7 +263,17 @@ def test_every_driver_stores_all_of_it_in_one_transaction(
 
     rows = log_of(engine)
     assert [row.event_id for row in rows] == ids
-    assert [row.payload for row in rows] == [each.stored for each in good]
+    assert not_as_given(rows) == []
+
+
+def not_as_given(rows: list[Any]) -> list[str]:
+    """Which of the accepted ones have another value in the log, in which column."""
+    return [
+        f"{name}: {column} is {getattr(row, column)!r:.80}"
+        for row, (name, case) in zip(rows, ACCEPTED.items(), strict=True)
+        for column, stored in case.row.items()
+        if getattr(row, column) != stored
+    ]
 
 
 def test_a12_numbers_are_kept_as_written_and_keys_in_the_order_of_jsonb(
@@ -695,7 +384,7 @@ def test_b42_a_delay_is_counted_by_the_clock_of_the_database(
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # a plain one
             return datetime.now(tz) + timedelta(hours=1)
 
-    monkeypatch.setattr("sa_outbox.arguments.datetime", AnHourAhead)
+    monkeypatch.setattr("sa_outbox.event.validation.datetime", AnHourAhead)
 
     with outbox.sessionmaker(engine).begin() as session:
         session.add_event("probe", delay=timedelta(minutes=10))
@@ -853,15 +542,15 @@ def test_c46_the_longest_channel_is_heard(engine: Engine, migrated_url: URL) -> 
     assert [(each.channel, each.payload) for each in heard] == [(channel, "")]
 
 
-def fails_until_mended(
+def fails_until_fixed(
     url: URL,
     driver: str,
     outbox: Outbox,
-    mend: Callable[[], None],
+    fix: Callable[[], None],
     options: dict[str, Any] | None = None,
     **engine_options: Any,
 ) -> SchemaError:
-    """A commit fails; after the rollback, and when it is mended, the same session works."""
+    """A commit fails; after the rollback, and when it is fixed, the same session works."""
 
     def work(session: Session) -> SchemaError:
         session.add(Order(name="lost"))
@@ -871,7 +560,7 @@ def fails_until_mended(
         session.rollback()
         assert session.scalar(select(1)) == 1
         session.rollback()
-        mend()
+        fix()
         session.add(Order(name="kept"))
         add_event(session, "after", **(options or {}))
         session.commit()
@@ -888,7 +577,7 @@ def fails_until_mended(
 def test_c50_without_tables_the_error_has_the_command_that_makes_them(
     bare: URL, outbox: Outbox, driver: str
 ) -> None:
-    error = fails_until_mended(bare, driver, outbox, lambda: make_tables(bare))
+    error = fails_until_fixed(bare, driver, outbox, lambda: make_tables(bare))
 
     assert "sa-outbox migrate --database-url URL" in str(error)
     assert scalars(bare, "SELECT event_type FROM outbox") == ["after"]
@@ -898,7 +587,7 @@ def test_c50_without_tables_the_error_has_the_command_that_makes_them(
 def test_c50_without_its_schema_the_error_names_it(bare: URL, driver: str) -> None:
     outbox = Outbox(notify="off", schema="app", prefix="events")
 
-    error = fails_until_mended(
+    error = fails_until_fixed(
         bare, driver, outbox, lambda: make_tables(bare, outbox.settings.names)
     )
 
@@ -912,14 +601,14 @@ def test_c50_a_table_without_its_columns_is_called_old(
 ) -> None:
     alter(fresh, "ALTER TABLE outbox RENAME COLUMN headers TO old")
 
-    error = fails_until_mended(
+    error = fails_until_fixed(
         fresh,
         driver,
         outbox,
         lambda: alter(fresh, "ALTER TABLE outbox RENAME COLUMN old TO headers"),
     )
 
-    assert "missing or old" in str(error)
+    assert "missing or outdated" in str(error)
 
 
 def as_role(driver: str, role: str) -> dict[str, Any]:
@@ -940,7 +629,7 @@ def test_c54_a_role_that_may_not_insert_is_told_the_grant(
 ) -> None:
     alter(fresh, ORDERS_ALLOWED, f"REVOKE INSERT ON outbox FROM {ROLE}")
 
-    error = fails_until_mended(
+    error = fails_until_fixed(
         fresh,
         driver,
         outbox,
@@ -969,7 +658,7 @@ def test_c54_a_missing_right_on_the_idempotency_keys_is_told_by_its_name(
 ) -> None:
     alter(fresh, ORDERS_ALLOWED, f"REVOKE ALL ON outbox_idempotency_keys FROM {ROLE}")
 
-    error = fails_until_mended(
+    error = fails_until_fixed(
         fresh,
         "psycopg",
         outbox,
@@ -1134,7 +823,7 @@ OBJECTS = st.sampled_from(
         10**4_290,
         nested(150),
         within_itself(),
-        datetime(2026, 1, 1),  # noqa: DTZ001 - that is the point
+        NAIVE,
         timedelta.max,
         date.max,
         UUID(int=1),
@@ -1166,7 +855,8 @@ NEAR = st.datetimes(
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
-        "key": SHORT | WILD_TEXT | OBJECTS,
+        # One that can be called is asked at the flush, and refused there: see above.
+        "key": SHORT | WILD_TEXT | OBJECTS.filter(lambda each: not callable(each)),
         "tenant": SHORT | WILD_TEXT | OBJECTS,
         "idempotency_key": SHORT | WILD_TEXT | OBJECTS,
         "headers": st.dictionaries(st.text("ab-", max_size=3) | WILD_TEXT, SHORT | WILD_TEXT)

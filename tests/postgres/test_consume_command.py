@@ -254,7 +254,7 @@ class TestStopping:
             command = run(SLOW, "--grace-period", "1", SA_OUTBOX_DATABASE_URL=address)
             command.says("listening")
             exists(folder, "begun")
-            proxy.swallow()
+            proxy.best_effort()
             command.signal(signal.SIGTERM)
 
             assert command.ends(within=1 + 5 + 3) in {0, 6}
@@ -455,6 +455,49 @@ class TestStarting:
 
             assert command.ends() == 0
 
+    @pytest.mark.parametrize(
+        ("words", "once"),
+        [
+            (b"outbox_meta", False),
+            (b"outbox_listeners", False),
+            (b"outbox_consumers", False),
+            (b"outbox_meta", True),
+            (b"outbox_listeners", True),
+        ],
+    )
+    def test_a_connection_that_is_cut_while_it_starts_costs_another_try(
+        self, run: Run, migrated_url: URL, add: Callable[..., None], words: bytes, once: bool
+    ) -> None:
+        """When it verifies, when it registers its listeners, when it announces itself, which one
+        that only drains does not do."""
+        add()
+        with Proxy(migrated_url) as proxy:
+            proxy.open()
+            proxy.cut_at(words)
+            url = migrated_url.set(host="127.0.0.1", port=proxy.port)
+            address = url.render_as_string(hide_password=False)
+            options = ["--once"] if once else []
+            command = run(QUICK, *options, SA_OUTBOX_DATABASE_URL=address)
+            command.says("drained" if once else "listening")
+            assert not proxy.still_to_cut
+            assert command.lines("database can't be reached", level="warning")
+            if not once:
+                command.signal(signal.SIGTERM)
+
+            assert command.ends() == 0
+
+    def test_a_connection_that_is_cut_at_every_start_ends_it_when_its_time_is_over(
+        self, run: Run, migrated_url: URL
+    ) -> None:
+        with Proxy(migrated_url) as proxy:
+            proxy.open()
+            proxy.cut_at(b"outbox_meta", times=1_000)
+            url = migrated_url.set(host="127.0.0.1", port=proxy.port)
+            address = url.render_as_string(hide_password=False)
+            command = run(QUICK, "--wait-for-database", "2", SA_OUTBOX_DATABASE_URL=address)
+
+            assert command.ends() == 4
+
     def test_an_error_that_nobody_expected_is_shown_by_its_way_and_not_by_its_text(
         self, run: Run
     ) -> None:
@@ -462,12 +505,12 @@ class TestStarting:
             QUICK
             + dedent(
                 f"""
-                from sa_outbox.consumer.services import Services
+                from sa_outbox.consumer.supervisor import Supervisor
 
                 async def broken(self, tasks) -> None:
                     raise RuntimeError({SECRET!r})
 
-                Services.start = broken
+                Supervisor.start = broken
                 """
             )
         )
@@ -535,6 +578,38 @@ class TestOnce:
         assert second.ends() == 0
         assert second.says("drained")["handled"] == 0
         assert second.lines("lease claimed") == []
+
+    def test_a_relay_whose_other_side_is_away_is_left_for_the_next_time(
+        self, run: Run, engine: Engine, add: Callable[..., None]
+    ) -> None:
+        add()
+        source = """
+            from sa_outbox.errors import RelayUnavailable
+
+            class Line:
+                keeps_order, takes_batches = False, True
+                attribute_prefix = "ce-"
+
+                def check_destination(self, destination: str) -> None: ...
+
+                async def send(self, messages):
+                    raise RelayUnavailable("nobody is there")
+
+                async def close(self) -> None: ...
+
+            outbox.relay("line", Line(), on="*", to="orders")
+
+            @outbox.listener("billing", on="*")
+            async def bill(event: Event) -> None: ...
+        """
+        command = run(source, "--once")
+
+        assert command.ends() == 7
+        line = command.says("events wait for a relay")
+        assert line["waiting"] == {"line": "RelayUnavailable"}
+        assert line["handled"] == 1
+        assert positions(engine) == {"billing": 1, "line": 0}
+        assert held(engine) == 0
 
 
 class TestLog:

@@ -17,7 +17,7 @@ from starlette.routing import Mount
 
 from sa_outbox import Outbox
 from sa_outbox.dashboard import Dashboard, Visitor, live
-from sa_outbox.dashboard.access import COOKIE
+from sa_outbox.dashboard.access import COOKIE, GUESS_SECONDS, MAX_GUESSES
 from tests.support.dashboard import (
     EVENT_ID,
     HOST,
@@ -87,7 +87,7 @@ class TestSigningIn:
             assert answer.status_code == 303
             assert answer.headers["location"] == "/events"
             assert TOKEN not in cookie
-            assert "HttpOnly; SameSite=Strict" in cookie
+            assert cookie.endswith("HttpOnly; SameSite=Strict; Secure")
             assert (await grace.see("/events")).status_code == 200
 
     @pytest.mark.parametrize("goes_to", ["https://evil.example", "//evil.example", "/\\evil", "x"])
@@ -103,6 +103,62 @@ class TestSigningIn:
         assert answer.status_code == 303
         assert "Max-Age=0" in answer.headers["set-cookie"]
         assert (await grace.see("/")).status_code == 303
+
+    async def test_a_cookie_that_was_signed_out_of_is_refused(self, grace: Visiting) -> None:
+        stolen = grace.client.cookies[COOKIE]
+        await grace.post("/logout")
+
+        grace.client.cookies.set(COOKIE, stolen)
+
+        assert (await grace.see("/")).status_code == 303
+        assert (await grace.see("/live", Accept="text/event-stream")).status_code == 401
+
+    async def test_who_gives_many_wrong_tokens_has_to_wait_and_who_is_signed_in_has_not(
+        self, dashboard: Dashboard, grace: Visiting
+    ) -> None:
+        async with Visiting(dashboard) as stranger:
+            for _ in range(MAX_GUESSES):
+                assert (await stranger.sign_in("not-the-token-at-all")).status_code == 401
+
+            right = await stranger.sign_in()
+            bearer = await stranger.see("/", Authorization=f"Bearer {TOKEN}")
+
+        assert (right.status_code, bearer.status_code) == (429, 429)
+        assert 1 <= int(right.headers["retry-after"]) <= GUESS_SECONDS + 1
+        assert (await grace.see("/listeners")).status_code == 200
+
+    async def test_the_form_to_sign_in_is_small(self, dashboard: Dashboard) -> None:
+        async with Visiting(dashboard) as stranger:
+            answer = await stranger.sign_in(name="x" * 10_000)
+
+            assert answer.status_code == 413
+
+    @pytest.mark.parametrize(
+        ("origin", "options", "status"),
+        [
+            ("http://ops.example", {}, 400),
+            ("https://ops.example", {}, 303),
+            ("http://ops.example", {"secure_cookies": False}, 303),
+        ],
+    )
+    async def test_nobody_signs_in_over_plain_http_unless_that_was_chosen(
+        self, async_engine: AsyncEngine, origin: str, options: Any, status: int
+    ) -> None:
+        dashboard = dashboard_of(Outbox(), async_engine, **options)
+        async with Visiting(dashboard, Origin=origin) as grace:
+            answer = await grace.sign_in()
+
+            assert answer.status_code == status
+
+    async def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure(
+        self, async_engine: AsyncEngine
+    ) -> None:
+        dashboard = dashboard_of(Outbox(), async_engine)
+        async with Visiting(dashboard) as grace:
+            plain = httpx2.URL("http://ops.example/login")
+            answer = await grace.client.post(plain, data={"name": "grace", "token": TOKEN})
+
+            assert answer.headers["set-cookie"].endswith("; Secure")
 
     async def test_a_bearer_is_let_in_without_a_cookie(self, dashboard: Dashboard) -> None:
         async with Visiting(dashboard) as script:
@@ -127,7 +183,7 @@ class TestForms:
         for token in ("", "0" * 64, grace.form_token[:-1]):
             answer = await grace.post("/nowhere", form_token=token)
             assert answer.status_code == 403
-            assert "not of your session" in answer.text
+            assert "belongs to another session" in answer.text
 
     async def test_the_token_of_another_session_is_refused(
         self, grace: Visiting, dashboard: Dashboard
@@ -173,6 +229,26 @@ class TestForms:
         for method in ("PUT", "DELETE", "OPTIONS", "PATCH"):
             assert (await grace.client.request(method, "/")).status_code == 405
         assert (await grace.client.head("/listeners")).status_code == 200
+
+
+class TestAnonymous:
+    """On this machine alone."""
+
+    @pytest.mark.parametrize(
+        "header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host"]
+    )
+    async def test_what_came_through_a_proxy_is_refused(
+        self, async_engine: AsyncEngine, header: str
+    ) -> None:
+        dashboard = Dashboard(
+            Outbox(), async_engine, allow_anonymous=True, allowed_hosts=["ops.example"]
+        )
+        async with Visiting(dashboard) as somebody:
+            assert (await somebody.see("/listeners")).status_code == 200
+            refused = await somebody.see("/listeners", **{header: "203.0.113.7"})
+
+            assert refused.status_code == 403
+            assert "SA_OUTBOX_DASHBOARD_TOKEN" in refused.text
 
 
 class TestOwnPeople:
@@ -233,8 +309,8 @@ class TestOwnPeople:
     async def test_on_the_loopback_only_its_names_are_answered(
         self, async_engine: AsyncEngine
     ) -> None:
-        dashboard = Outbox().dashboard(
-            async_engine, allow_anonymous=True, allowed_hosts=["127.0.0.1", "::1"]
+        dashboard = Dashboard(
+            Outbox(), async_engine, allow_anonymous=True, allowed_hosts=["127.0.0.1", "::1"]
         )
         async with Visiting(dashboard) as browser:
             for host, status in (
@@ -448,7 +524,7 @@ class TestPlaces:
     async def test_the_stream_tells_what_changed(
         self, grace: Visiting, dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(live, "EVERY", 0.01)
+        monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
         monkeypatch.setattr(live, "STREAM_SECONDS", 0.2)
 
         answer = await grace.see("/live", Accept="text/event-stream")

@@ -37,17 +37,17 @@ POSTS = [
 
 
 class Shop:
-    """A listener that fails until it is mended, and what it was given."""
+    """A listener that fails until it is fixed, and what it was given."""
 
     def __init__(self, engine: Engine, async_engine: AsyncEngine) -> None:
         self.engine, self.async_engine = engine, async_engine
         self.outbox = Outbox(notify="off")
-        self.mended = False
+        self.fixed = False
         self.handled: list[Any] = []
 
         @self.outbox.listener("mailer", on="order.*", retry=RetryPolicy(attempts=1))
         async def mail(event: Event[Any]) -> None:
-            if not self.mended:
+            if not self.fixed:
                 raise ValueError("no such user")
             self.handled.append(event.payload)
 
@@ -98,7 +98,7 @@ async def test_a_replay_delivers_again_and_a_double_click_does_not_twice(
     shop: Shop, grace: Visiting
 ) -> None:
     await shop.fail(1)
-    shop.mended = True
+    shop.fixed = True
 
     first = await grace.post("/dead-letters/act", act="replay", id="1", why="user exists now")
     second = await grace.post("/dead-letters/act", act="replay", id="1")
@@ -176,7 +176,7 @@ class TestEditing:
         self, shop: Shop, grace: Visiting
     ) -> None:
         await shop.fail(1)
-        shop.mended = True
+        shop.fixed = True
         page = await grace.see("/dead-letters/1/edit")
         found = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)
         assert found
@@ -257,7 +257,7 @@ class TestListeners:
     async def test_a_listener_is_rewound_after_a_second_look(
         self, shop: Shop, grace: Visiting
     ) -> None:
-        shop.mended = True
+        shop.fixed = True
         await shop.fail(1, 2)
         asked = await grace.post("/listener/confirm", name="mailer", act="rewind", to="beginning")
         assert [each["n"] for each in shop.handled] == [1, 2]
@@ -271,7 +271,7 @@ class TestListeners:
 
     async def test_what_waits_is_skipped(self, shop: Shop, grace: Visiting) -> None:
         await shop.drain()
-        shop.mended = True
+        shop.fixed = True
         with shop.outbox.sessionmaker(shop.engine).begin() as session:
             for number in (1, 2, 3):
                 session.add_event("order.placed", {"n": number}, key=str(number))

@@ -1,4 +1,4 @@
-"""The doctor: each planted fault is found, and gone when its mend was run.
+"""The doctor: each planted fault is found, and gone when its fix was run.
 
 What can be planted in a transaction is rolled back: tables, rows, roles and settings are then as
 they were. The server of the tests writes nothing safely, so that some findings are always there.
@@ -48,8 +48,16 @@ def event_at(position: int) -> str:
     )
 
 
-MENDED_BY_SQL = {
+FIXED_BY_SQL = {
     "sequence-cache": "ALTER SEQUENCE outbox_id_seq CACHE 10",
+    "sequence-renamed": "ALTER SEQUENCE outbox_id_seq RENAME TO numbers",
+    "row-security": "ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",
+    "inserts-intercepted": "CREATE RULE forget AS ON INSERT TO outbox_p0 DO INSTEAD NOTHING;"
+    "CREATE TRIGGER swallow BEFORE INSERT ON outbox FOR EACH ROW"
+    " EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    "ids-can-be-chosen": "CREATE ROLE doctors_wide;"
+    "GRANT INSERT ON outbox, outbox_p0 TO doctors_wide;"
+    "GRANT INSERT (id) ON outbox TO PUBLIC",
     "sequence-step": "ALTER SEQUENCE outbox_id_seq INCREMENT 2",
     "sequence-behind": "SELECT setval('outbox_id_seq', 1);" + event_at(3_500_000),
     "cursor-ahead": "SELECT setval('outbox_id_seq', 1); INSERT INTO outbox_listeners"
@@ -81,6 +89,8 @@ TOLD_ONLY = {
     "dead-letters": "INSERT INTO outbox_dead_letters (listener, position, event_id, event_type,"
     " payload, event_created_at, reason) VALUES ('mails', 1, gen_random_uuid(), 'order.placed',"
     " '{}', now(), 'attempts')",
+    "event-gone": "INSERT INTO outbox_deliveries (listener, position, event_id, event_type, state,"
+    " due_at) VALUES ('mails', 7, gen_random_uuid(), 'order.placed', 'parked', now())",
     "no-consumer": LISTENER + EVENT,
     "synchronous-commit-off": "SET LOCAL synchronous_commit = off",
     "idle-in-transaction": "SET LOCAL idle_in_transaction_session_timeout = 0",
@@ -92,8 +102,10 @@ ELSEWHERE = {
     "bloat", "listener-orphaned",
     "lease-expired", "horizon-held", "horizon-prepared", "server-too-old", "fsync-off",
     "connections-used-up", "clock-differs", "not-examined", "listen-unheard", "listen-refused",
+    "tls-unverified", "encoding",
 }  # fmt: skip
-"""Planted by a test of their own, here or in test_doctor_listening.py."""
+"""Planted by a test of their own, here, in test_doctor_listening.py, test_tls.py or
+test_encoding.py."""
 
 
 @pytest.fixture(scope="module")
@@ -139,23 +151,23 @@ def found(connection: Connection, code: str, **options: Any) -> list[Finding]:
 
 
 def sql_of(finding: Finding) -> str:
-    """The statements of a mend, without the words after the last one."""
-    return finding.mend[: finding.mend.rindex(";")]
+    """The statements of a fix, without the words after the last one."""
+    return finding.fix[: finding.fix.rindex(";")]
 
 
 def test_every_code_is_planted_by_a_test() -> None:
-    assert CODES.keys() == MENDED_BY_SQL.keys() | TOLD_ONLY.keys() | ELSEWHERE
+    assert CODES.keys() == FIXED_BY_SQL.keys() | TOLD_ONLY.keys() | ELSEWHERE
 
 
 def test_nothing_is_wrong_with_new_tables(connection: Connection) -> None:
     assert {each.code for each in examine(connection, Names())} <= OF_THIS_SERVER
 
 
-@pytest.mark.parametrize("code", MENDED_BY_SQL)
-def test_a_planted_fault_is_found_and_gone_when_its_mend_was_run(
+@pytest.mark.parametrize("code", FIXED_BY_SQL)
+def test_a_planted_fault_is_found_and_gone_when_its_fix_was_run(
     connection: Connection, code: str
 ) -> None:
-    run(connection, MENDED_BY_SQL[code])
+    run(connection, FIXED_BY_SQL[code])
 
     findings = found(connection, code)
 
@@ -171,11 +183,11 @@ def test_a_planted_fault_is_found(connection: Connection, code: str) -> None:
 
     (finding,) = found(connection, code)
 
-    assert finding.mend
+    assert finding.fix
     json.dumps(finding.as_json())
 
 
-def test_the_mends_of_listeners_name_the_commands_with_the_names_of_the_tables(
+def test_the_fixes_of_listeners_name_the_commands_with_the_names_of_the_tables(
     connection: Connection,
 ) -> None:
     names = Names(schema="events", prefix="ob")
@@ -184,11 +196,11 @@ def test_the_mends_of_listeners_name_the_commands_with_the_names_of_the_tables(
         connection, "INSERT INTO events.ob_listeners (name, paused_at) VALUES ('m s', '2020-01-01')"
     )
 
-    mends = {each.code: each.mend for each in examine(connection, names, declared=[])}
+    fixes = {each.code: each.fix for each in examine(connection, names, declared=[])}
 
     options = "--schema events --prefix ob"
-    assert mends["listener-orphaned"] == f"sa-outbox listeners retire 'm s' {options}"
-    assert mends["listener-paused"] == f"sa-outbox listeners resume 'm s' {options}"
+    assert fixes["listener-orphaned"] == f"sa-outbox listeners retire 'm s' {options}"
+    assert fixes["listener-paused"] == f"sa-outbox listeners resume 'm s' {options}"
 
 
 def test_without_tables_the_doctor_says_so_and_asks_nothing_of_them(connection: Connection) -> None:
@@ -207,7 +219,7 @@ def test_missing_rights_are_told_with_the_grants_that_give_them(connection: Conn
         assert rounds < 5
         run(connection, "RESET ROLE")
         for finding in findings:
-            run(connection, finding.mend)
+            run(connection, finding.fix)
         run(connection, "SET LOCAL ROLE doctors_plain")
 
     assert rounds
@@ -228,7 +240,7 @@ def test_a_copy_is_told_until_it_is_adopted(connection: Connection) -> None:
     run(connection, "UPDATE outbox_meta SET system_identifier = 1")
 
     (finding,) = found(connection, "copy")
-    assert finding.mend == "sa-outbox adopt"
+    assert finding.fix == "sa-outbox adopt"
     adopt(connection, Names(), by="Ada")
 
     assert found(connection, "copy") == []
@@ -242,7 +254,7 @@ def test_a_role_that_may_not_know_the_server_is_told_and_taken_for_a_copy(
 
     (finding,) = found(connection, "identity-unknown")
     assert found(connection, "copy")
-    run(connection, f"RESET ROLE; {finding.mend} SET ROLE doctors_plain")
+    run(connection, f"RESET ROLE; {finding.fix} SET ROLE doctors_plain")
 
     assert found(connection, "identity-unknown") == found(connection, "copy") == []
 
@@ -301,7 +313,7 @@ def test_an_open_transaction_that_wrote_events_is_told_without_its_literals(
             assert "4242" not in json.dumps(finding.as_json())
 
             ended = f"SELECT pg_terminate_backend({finding.evidence['pid']}, 10000)"
-            assert ended[:-8] in finding.mend
+            assert ended[:-8] in finding.fix
             connection.execute(text(ended))
 
             assert found(connection, "horizon-held", thresholds=limits) == []
@@ -318,19 +330,19 @@ def test_a_prepared_transaction_that_wrote_events_is_told_by_its_name(own_engine
             (finding,) = seen(own_engine, "horizon-prepared", thresholds=limits)
         finally:
             run(connection, "ROLLBACK PREPARED 'it''s one'")
-        assert "ROLLBACK PREPARED 'it''s one';" in finding.mend
+        assert "ROLLBACK PREPARED 'it''s one';" in finding.fix
         assert finding.evidence["gid"] == "it's one"
         assert seen(own_engine, "horizon-prepared", thresholds=limits) == []
 
 
-def test_partitions_that_run_out_and_events_in_the_rest_are_mended_by_prune(
+def test_partitions_that_run_out_and_events_in_the_rest_are_fixed_by_prune(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told() -> dict[str, str]:
         of_log = {"partitions-run-out", "events-in-rest"}
         with engine.connect() as connection:
             findings = examine(connection, Names())
-        return {each.code: each.mend for each in findings if each.code in of_log}
+        return {each.code: each.fix for each in findings if each.code in of_log}
 
     with temporary_database(server_url, "doctor") as url:
         engine = create_engine(url.set(drivername="postgresql+psycopg"), poolclass=NullPool)
@@ -406,18 +418,18 @@ class TestCommand:
         ignored = [word for code in always for word in ("--ignore", code)]
         return CliRunner().invoke(main, ["doctor", *ignored, *words])
 
-    def test_exit_code_0_when_nothing_is_to_be_mended(self) -> None:
+    def test_exit_code_0_when_nothing_is_to_be_fixed(self) -> None:
         result = self.doctor()
 
         assert result.exit_code == 0, result.output
-        assert result.stdout.endswith(": nothing to mend\n")
+        assert result.stdout.endswith(": nothing to fix\n")
 
-    def test_exit_code_1_and_the_mend_when_something_is(self) -> None:
+    def test_exit_code_1_and_the_fix_when_something_is(self) -> None:
         result = self.doctor("--prefix", "other", "--no-listen")
 
         assert result.exit_code == 1
         assert "error: no-tables" in result.stdout
-        assert "mend: sa-outbox migrate" in result.stdout
+        assert "fix: sa-outbox migrate" in result.stdout
 
     def test_json_has_every_finding(self, url: URL) -> None:
         result = self.doctor("--json", "--no-listen", "--prefix", "other")
@@ -427,7 +439,7 @@ class TestCommand:
         assert str(url.password or "no password") not in result.stdout
         finding = document["findings"][0]
         assert (finding["code"], finding["severity"]) == ("no-tables", "error")
-        assert finding.keys() == {"code", "severity", "what", "evidence", "mend"}
+        assert finding.keys() == {"code", "severity", "what", "evidence", "fix"}
 
     @pytest.mark.parametrize("words", [("--ignore", "nothing"), ("no_such_module:outbox",)])
     def test_exit_code_2_for_wrong_usage(self, words: tuple[str, ...]) -> None:
@@ -469,7 +481,8 @@ def test_a_webhook_endpoint_is_nobodys_orphan(connection: Connection) -> None:
     connection.execute(
         text(
             "INSERT INTO outbox_endpoints (name, url, settings)"
-            """ VALUES ('acme', 'https://acme.example/', '{"on": ["*"]}')"""
+            """ VALUES ('acme', 'https://acme.example/', '{"on": ["*"]}'),"""
+            """ ('wrong', 'https://acme.example/', '{"on": 7}')"""
         )
     )
 

@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 from sqlalchemy import URL, make_url
 
-from sa_outbox.doctor.listening import find
+from sa_outbox.doctor.listen_check import find
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def test_behind_a_pooler_in_transaction_mode_listen_hears_nothing(
 ) -> None:
     (finding,) = await find(way(pooler), way(pooler), "outbox", patience=0.5)
     assert finding.code == "listen-unheard"
-    assert "--listen-url" in finding.mend
+    assert "--listen-url" in finding.fix
 
     # Producers may well go through it, if consumers listen past it.
     assert await find(way(database_url), way(pooler), "outbox", patience=30) == []

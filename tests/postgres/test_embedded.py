@@ -291,7 +291,7 @@ def test_folder_with_other_files_is_refused_and_untouched(folder: Path) -> None:
     assert folder.stat().st_uid == owner
 
 
-def test_unfinished_first_start_is_mended_by_the_next(folder: Path) -> None:
+def test_unfinished_first_start_is_fixed_by_the_next(folder: Path) -> None:
     with EmbeddedPostgres(data=folder):
         pass
     (folder / "pgdata").rename(folder / "pgdata.new")

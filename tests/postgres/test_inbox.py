@@ -22,8 +22,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from sa_outbox import Outbox
+from sa_outbox.client.inbox import Inbox
 from sa_outbox.errors import InvalidEvent, NotAtomic, SchemaError, WrongArgument
-from sa_outbox.inbox import Inbox
 from tests.support import eventually
 from tests.support.shop import Order
 

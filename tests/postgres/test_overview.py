@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from sa_outbox import Outbox
+from sa_outbox.database.tables import tables
 from sa_outbox.errors import DeadLetterNotFound, EventNotFound, SchemaError
 from sa_outbox.operations.dead_letters import (
     DeadLetterFilter,
@@ -20,8 +21,7 @@ from sa_outbox.operations.dead_letters import (
 from sa_outbox.operations.events import EventFilter, first_id_since, list_events, show_event
 from sa_outbox.operations.overview import ListenerOverview, Overview, overview
 from sa_outbox.settings import Names
-from sa_outbox.sql.overview import MOST_COUNTED
-from sa_outbox.tables import tables
+from sa_outbox.sql.people.overview import MAX_COUNTED
 
 TABLES = tables(Names())
 MINUTE = timedelta(minutes=1)
@@ -111,14 +111,14 @@ class TestOverview:
         assert (found.log.first_id, found.log.last_id, found.log.most_events) == (1, 20, 20)
 
     def test_far_behind_lag_is_told_by_ids(self, connection: Connection) -> None:
-        add_events(connection, MOST_COUNTED + 500)
+        add_events(connection, MAX_COUNTED + 500)
         run(connection, "DELETE FROM outbox WHERE id BETWEEN 2 AND 200")
         add_listener(connection, "far", 0)
-        add_listener(connection, "near", MOST_COUNTED)
+        add_listener(connection, "near", MAX_COUNTED)
 
         found = overview(connection, TABLES)
 
-        assert of(found, "far").lag_events == MOST_COUNTED + 500  # 199 more than there are
+        assert of(found, "far").lag_events == MAX_COUNTED + 500  # 199 more than there are
         assert of(found, "near").lag_events == 500
 
     def test_a_partitioned_listener_is_as_late_as_its_last_partition(
@@ -277,7 +277,7 @@ class TestEvents:
         self, connection: Connection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("sa_outbox.operations.events.WINDOW", 5)
-        monkeypatch.setattr("sa_outbox.operations.events.MOST_LOOKED_AT", 20)
+        monkeypatch.setattr("sa_outbox.operations.events.MAX_EXAMINED", 20)
         add_events(connection, 50)
         wanted = EventFilter(first_id=1, last_id=50, types=("nothing",))
 
@@ -336,6 +336,7 @@ class TestEvents:
 
     def test_a_time_beyond_every_calendar_costs_no_page(self, connection: Connection) -> None:
         add_events(connection, 1)
+        run(connection, "ALTER TABLE outbox DROP CONSTRAINT outbox_time_check")
         run(connection, "UPDATE outbox SET run_at = 'infinity'")
         assert list_events(connection, TABLES).events[0].run_at is None
 

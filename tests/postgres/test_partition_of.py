@@ -6,13 +6,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from sa_outbox.consumer.partition import partition_of
-from sa_outbox.sql import partitions
+from sa_outbox.consumer.position.partition import partition_of
+from sa_outbox.sql.log import listener_partitions
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
-ASK = text(
-    f"SELECT {partitions.partition_of('CAST(:key AS text)', ':position', 'CAST(:count AS bigint)')}"
+PARTITION = listener_partitions.partition_of(
+    "CAST(:key AS text)", ":position", "CAST(:count AS bigint)"
 )
+ASK = text(f"SELECT {PARTITION}")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -120,7 +120,7 @@ def test_a_lost_connection_takes_its_events_along_and_no_others(setup: Setup) ->
     assert setup.types() == ["y"]
 
 
-def test_a_callable_that_raises_in_a_commit_can_be_mended_and_the_commit_repeated(
+def test_a_callable_that_raises_in_a_commit_can_be_fixed_and_the_commit_repeated(
     setup: Setup,
 ) -> None:
     values: dict[str, int] = {}

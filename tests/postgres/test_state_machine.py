@@ -272,8 +272,8 @@ class SessionMachine(RuleBasedStateMachine):
         self._roll_back_innermost()
 
     @usable
-    @rule(how=st.sampled_from(["flush", "commit", "begin_nested"]), mended=st.booleans())
-    def failing_callable(self, how: str, mended: bool) -> None:
+    @rule(how=st.sampled_from(["flush", "commit", "begin_nested"]), fixed=st.booleans())
+    def failing_callable(self, how: str, fixed: bool) -> None:
         broken = [True]
 
         def payload() -> dict[str, None]:
@@ -286,7 +286,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.model.add(ModelEvent(name))
         clean = not (self.session.new or self.session.dirty or self.session.deleted)
         # In a flush the failure is a failed flush. In the commit of a clean session, all stays.
-        if how == "commit" and clean and not self.nested and mended:
+        if how == "commit" and clean and not self.nested and fixed:
             with pytest.raises(LookupError):
                 self.database.run(self.session.commit)
             broken.clear()

@@ -9,7 +9,7 @@ from uuid import uuid4
 from sqlalchemy import Engine, Executable, text
 
 from sa_outbox import Outbox
-from sa_outbox.sql.events import claim_idempotency_keys, insert_events
+from sa_outbox.sql.log.events import claim_idempotency_keys, insert_events
 
 TABLES = Outbox().tables
 

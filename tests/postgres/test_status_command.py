@@ -1,4 +1,4 @@
-"""``sa-outbox status`` by its short way: the same answers, without the wait for SQLAlchemy."""
+"""``sa-outbox status`` by its short way: the answers of the longer one, and sooner."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import URL, Engine, text
 
-from sa_outbox.cli import main, shortcut
-from sa_outbox.database_url import plain_url
+from sa_outbox.cli import main
 
 DIFFER = {"at", "port", "lag_seconds", "lease_seconds", "seconds", "transaction", "pid"}
 """Moments and spans of two questions that follow each other, and who asked."""
@@ -61,7 +60,6 @@ def address(engine: Engine, migrated_url: URL) -> Iterator[str]:
     one = "INSERT INTO outbox (event_id, event_type, payload) VALUES (gen_random_uuid(), 'a', '1')"
     writer.execute(text(one))
     found = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
-    assert plain_url(found) is not None
     yield found
     writer.rollback()
     writer.close()
@@ -78,15 +76,9 @@ def lasting(value: Any) -> Any:
     return [lasting(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("way", ["by_wire", "by_driver"])
-def test_all_ways_answer_the_same(
-    address: str, monkeypatch: pytest.MonkeyPatch, way: Literal["by_wire", "by_driver"]
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(shortcut, "answers", getattr(shortcut, way))
-        short = status("--json", SA_OUTBOX_DATABASE_URL=address)
+def test_both_ways_answer_the_same(address: str) -> None:
+    short = status("--json", SA_OUTBOX_DATABASE_URL=address)
     by_driver = address.replace("postgresql://", "postgresql+psycopg://")
-    monkeypatch.setattr(shortcut, "answers", None)
     long = status("--json", SA_OUTBOX_DATABASE_URL=by_driver)
 
     assert (short.exit_code, long.exit_code) == (0, 0), short.output + long.output
@@ -105,31 +97,25 @@ def test_a_table_for_people_is_the_same_too(address: str) -> None:
         assert shown in told.splitlines()[0]
 
 
-HEAVY = ("sqlalchemy", "alembic", "psycopg", "msgspec", "anyio", "asyncpg", "asyncio", "ssl")
+HEAVY = ("sqlalchemy.orm", "sqlalchemy.ext.asyncio", "alembic", "psycopg", "anyio")
 
 
-@pytest.mark.parametrize(
-    ("environment", "loaded"), [({}, set()), ({"PGAPPNAME": "me"}, {"asyncio", "asyncpg", "ssl"})]
-)
-def test_the_short_way_loads_no_more_than_it_needs(
-    address: str, environment: dict[str, str], loaded: set[str]
-) -> None:
+def test_the_short_way_loads_no_more_than_it_needs(address: str) -> None:
     program = (
         "import sys; from sa_outbox.cli import main\n"
         "main(['status', '--json'], standalone_mode=False)\n"
         f"print(*({set(HEAVY)} & sys.modules.keys()), file=sys.stderr)"
     )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**clean, "SA_OUTBOX_DATABASE_URL": address, **environment},
+        env={**os.environ, "SA_OUTBOX_DATABASE_URL": address},
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert set(done.stderr.split()) == loaded
+    assert done.stderr.split() == []
     assert len(json.loads(done.stdout)["listeners"]) == 3
 
 
@@ -167,16 +153,4 @@ def test_a_password_on_the_command_line_is_warned_of(address: str) -> None:
     told = status("--json", "--database-url", address)
 
     assert told.exit_code == 0
-    assert "can be read by everybody" in told.stderr
-
-
-@pytest.mark.parametrize("said", ["nonsense", '{"log": [{"at": "the year 20000"}]}'])
-def test_an_answer_that_can_not_be_read_is_asked_for_by_the_driver(
-    address: str, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
-    monkeypatch.setattr(shortcut, "ask", lambda *_: said)
-
-    told = status("--json", SA_OUTBOX_DATABASE_URL=address)
-
-    assert told.exit_code == 0, told.output
-    assert len(json.loads(told.stdout)["listeners"]) == 3
+    assert "can read a password" in told.stderr

@@ -309,7 +309,7 @@ def test_callables_that_add_events_for_ever_are_stopped(setup: Setup) -> None:
             setup.outbox.add(session, "again", add_another)
 
         add_another()
-        with pytest.raises(OutboxError, match="for ever"):
+        with pytest.raises(OutboxError, match="forever"):
             session.commit()
 
     assert setup.types() == []

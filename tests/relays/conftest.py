@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import URL, create_engine
 
-from sa_outbox.consumer import resting
+from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
 from tests.support.brokers import skip_without
@@ -29,8 +29,8 @@ def outbox_url(new_database: Callable[[], URL]) -> URL:
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer waits for a broker that is away in hundredths of a second."""
-    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(resting, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(relay_backoff, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(relay_backoff, "MAX_PAUSE_SECONDS", 0.1)
 
 
 @pytest.fixture

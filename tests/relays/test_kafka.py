@@ -432,15 +432,15 @@ class TestMaking:
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ü", "a/b", "x" * 250, "a\n"])
     def test_what_is_none_is_refused(self, name: str) -> None:
-        with pytest.raises(ConfigError, match="topic of Kafka"):
+        with pytest.raises(ConfigError, match="invalid Kafka topic"):
             Kafka("127.0.0.1:9").check_destination(name)
 
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({"acks": 1}, "acks is the relay's own"),
-            ({"enable_idempotence": False}, "own"),
-            ({"transactional_id": "x"}, "own"),
+            ({"acks": 1}, "acks is set by the relay"),
+            ({"enable_idempotence": False}, "set by the relay"),
+            ({"transactional_id": "x"}, "set by the relay"),
             ({"sasl_password": "x"}, "no|neither.*'sasl_password'"),
             ({"max_batch_bytes": 3}, "max_batch_bytes"),
             ({"max_message_bytes": "many"}, "max_message_bytes"),
@@ -469,7 +469,7 @@ class TestMaking:
             monkeypatch.delitem(sys.modules, name)
         import sa_outbox.relay.kafka as package  # noqa: PLC0415 - as it is now
 
-        for name in ("sending", "link", "faults"):
+        for name in ("records", "link", "faults"):
             monkeypatch.delattr(package, name, raising=False)
         monkeypatch.setitem(sys.modules, "aiokafka", None)
 

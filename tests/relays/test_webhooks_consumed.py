@@ -30,8 +30,8 @@ SOON = RetryPolicy(attempts=4, base=timedelta(milliseconds=1), maximum=timedelta
 
 
 def hook(**options: Any) -> Webhook:
-    given = {"secrets": SECRET, "allow": ["127.0.0.0/8"], "allow_http": True, **options}
-    return Webhook(**given)
+    given = {"secrets": SECRET, "allow": ["127.0.0.0/8"], "allow_http": True, "ports": "any"}
+    return Webhook(**{**given, **options})
 
 
 @pytest.fixture
@@ -76,7 +76,8 @@ async def test_a_failure_is_sent_again_before_what_comes_after_it(
         await consumer.drain()
 
     bodies = [each.body for each in endpoint.received]
-    assert bodies == [b'{"n":1}'] * 3 + [b'{"n":2}', b'{"n":3}']
+    # As it is stored, digit for digit.
+    assert bodies == [b'{"n": 1}'] * 3 + [b'{"n": 2}', b'{"n": 3}']
     assert len({each.headers["webhook-id"] for each in endpoint.received[:3]}) == 1
     assert len({each.headers["webhook-id"] for each in endpoint.received}) == 3
     assert [each.attempt for each in recorder.of(AttemptFailed)] == [1, 2]
@@ -105,7 +106,7 @@ async def test_what_it_will_never_take_is_a_dead_letter(
 async def test_while_an_endpoint_is_down_few_attempts_are_counted(
     outbox: Outbox, engine: Engine, async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaker, "PROBE", 0.2)
+    monkeypatch.setattr(breaker, "PROBE_SECONDS", 0.2)
     back = False
 
     async def behave(it: Endpoint, request: Received, writer: asyncio.StreamWriter) -> None:

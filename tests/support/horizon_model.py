@@ -1,9 +1,10 @@
 """Every interleaving of a few writers and one reader of the log: the grace period, model-checked.
 
 A step is what nobody can come between. A writer locks the log, draws ids, commits (visible in one
-step, its lock released in a later one) or rolls back. A reader goes round and round through the
-statements of its ``Variant``; between two rounds it may restart. ``search`` walks breadth first
-through every state that can be reached, so the trace of a fault is a shortest one.
+step, its lock released in a later one) or rolls back. Retention may delete events. A reader goes
+round and round through the statements of its ``Variant``; between two rounds it may restart.
+``search`` walks breadth first through every state that can be reached, so the trace of a fault is a
+shortest one.
 
 A set of ids is an int with bit n for id n, from 1; a set of writers likewise, from 0.
 """
@@ -54,6 +55,9 @@ class Variant:
     saves_holes: bool = True
     releases_before_visible: bool = False
     ids_cached: int = 1
+    deletes: str = ""
+    """What retention deletes of the events up to the cursor: nothing, those "below holes", or
+    "all" of them."""
 
 
 class Log(NamedTuple):
@@ -150,7 +154,8 @@ class Model:
                 yield f"w{w} rolls back", ended._replace(ids=put(log.ids, w, ()))
             case "leaving":
                 ids = put(log.ids, w, drawn if any(self.writers[w].keys) else ())
-                yield texts[not released_first], ended._replace(visible=shown, ids=ids)
+                visible = shown if released_first else log.visible  # some may be deleted since
+                yield texts[not released_first], ended._replace(visible=visible, ids=ids)
 
     def may_start(self, w: int, log: Log) -> bool:
         """Of neighbours that are alike, the first starts first: another order is no new case."""
@@ -217,9 +222,21 @@ class Model:
             yield State(after, reader), Fault.NOT_FINAL if after.visible & never else None
         moved, batch = self.advance(reader, log)
         yield State(log, moved), self.fault_of(batch, state) if batch else None
+        kept = log.visible & ~self.deletable(reader)
+        if kept != log.visible:
+            lost = log.visible & ~kept & ~reader.delivered
+            yield State(log._replace(visible=kept), reader), Fault.LOST if lost else None
         if reader.step == 0:
             holes = reader.holes if self.variant.saves_holes else 0
             yield State(log, Reader(0, reader.cursor, holes, delivered=reader.delivered)), None
+
+    def deletable(self, reader: Reader) -> int:
+        """By what the reader has saved: its cursor, and its holes."""
+        if not self.variant.deletes:
+            return 0
+        first_hole = reader.holes & -reader.holes
+        below = first_hole - 1 if first_hole and self.variant.deletes == "below holes" else -1
+        return up_to(reader.cursor) & below & ~1
 
     def fault_of(self, batch: int, state: State) -> Fault | None:
         log, reader = state
@@ -254,6 +271,8 @@ class Model:
     def told(self, before: State, after: State) -> str:
         """The step between these two, in words."""
         log, reader = after
+        if before.log._replace(visible=0) == log._replace(visible=0) and before.log != log:
+            return f"retention deletes {listed(before.log.visible & ~log.visible)}"
         if before.log != log:
             return next(text for text, moved in self.moves(before.log) if moved == log)
         if reader.step == before.reader.step:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, TypeVar
 
-from sa_outbox.consumer.gaps import Gaps
-from sa_outbox.consumer.horizon import Horizon, Look
-from sa_outbox.consumer.progress import Progress, Saved
+from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.position.horizon import Horizon, HorizonSnapshot
+from sa_outbox.consumer.position.progress import Progress, Saved
 
 T = TypeVar("T")
 
@@ -29,7 +29,9 @@ class Row:
 
     def __getitem__(self, column: int | str) -> Any:
         event_type = "a" if self.matches else "b"
-        return {0: self.position, 2: event_type, "matches": self.matches}[column]
+        payload = "1" if self.matches else None
+        known = {0: self.position, 2: event_type, 5: payload, "matches": self.matches}
+        return known[column]
 
     def __repr__(self) -> str:
         return f"{self.position}{'' if self.matches else ' (of another type)'}"
@@ -91,7 +93,7 @@ class Log:
     def read(
         self, *, cursor: int, upper: int, limit: int, gaps: Iterable[tuple[int, int]] = ()
     ) -> list[Row]:
-        """As ``sql.reading`` does: everything in the gaps and after the cursor, oldest first."""
+        """As ``sql.log.reads`` does: everything in the gaps and after the cursor, oldest first."""
         found = {each for each in self.visible if cursor < each <= upper}
         for low, high in gaps:
             found |= {each for each in self.visible if low <= each <= high}
@@ -125,7 +127,7 @@ class Consuming:
         """Delivered in this life, not settled."""
         self.writing: tuple[list[int], Saved] | None = None
 
-    def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
+    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         """Read, tell the progress; return the listener's ids, and whether there may be more."""
         raise NotImplementedError
 
@@ -158,7 +160,7 @@ class Consuming:
     def further_steps(self) -> dict[Callable[[], None], float]:
         return {}
 
-    def tell(self, what: str) -> None:
+    def emit(self, what: str) -> None:
         self.story.append(what)
 
     # The writers
@@ -171,7 +173,7 @@ class Consuming:
         for _ in range(self.random.randint(1, 3)):
             drawn = self.log.draw(writer, matches=self.random.random() < 0.7)
             kind = "" if drawn in self.log.matching else " (of another type)"
-            self.tell(f"{writer} draws {drawn}{kind}")
+            self.emit(f"{writer} draws {drawn}{kind}")
 
     def end_a_transaction(self) -> None:
         if not self.log.open:
@@ -179,32 +181,32 @@ class Consuming:
         writer = self.random.choice(list(self.log.open))
         match self.random.randint(1, 5):
             case 1:
-                self.tell(f"{writer} rolls back")
+                self.emit(f"{writer} rolls back")
                 self.log.roll_back(writer)
             case 2:
-                self.tell(f"{writer} rolls back to a savepoint")
+                self.emit(f"{writer} rolls back to a savepoint")
                 self.log.roll_back_to_savepoint(writer)
             case _:
-                self.tell(f"{writer} commits {self.log.open[writer] or 'nothing'}")
+                self.emit(f"{writer} commits {self.log.open[writer] or 'nothing'}")
                 self.log.commit(writer)
 
     def release_a_lock(self) -> None:
         if self.log.leaving:
             writer = self.random.choice(sorted(self.log.leaving))
-            self.tell(f"{writer} releases its lock")
+            self.emit(f"{writer} releases its lock")
             self.log.release(writer)
 
     # The looks
 
     def ask_for_the_ceiling(self) -> None:
         self.asked = self.log.ceiling
-        self.tell(f"the ceiling is {self.asked}")
+        self.emit(f"the ceiling is {self.asked}")
 
     def ask_for_the_holders(self) -> None:
         if self.asked is not None:
             look = self.horizon.look(self.asked, self.log.holders)
             self.asked = None
-            self.tell(f"the holders are {sorted(self.log.holders)}; final is {look.final}")
+            self.emit(f"the holders are {sorted(self.log.holders)}; final is {look.final}")
 
     def look(self) -> None:
         self.ask_for_the_ceiling()
@@ -213,7 +215,7 @@ class Consuming:
     def reconnect(self) -> None:
         self.horizon.forget()
         self.asked = None
-        self.tell("reconnects")
+        self.emit("reconnects")
 
     # Reading
 
@@ -223,7 +225,7 @@ class Consuming:
 
     def take_in(self, room: int) -> bool:
         found, more = self.read_on(self.horizon.latest, room)
-        self.tell(f"reads {found}, room {room}; then {self.progress.holes}")
+        self.emit(f"reads {found}, room {room}; then {self.progress.holes}")
         self.deliver(found)
         return more
 
@@ -241,14 +243,14 @@ class Consuming:
             some = self.random.sample(self.out, count)
             gone = self.out[:count] if self.settles_in_order else some
             self.writing = gone, self.progress.after(gone)
-            self.tell(f"begins to settle {gone}: {self.writing[1]}")
+            self.emit(f"begins to settle {gone}: {self.writing[1]}")
 
     def end_the_settling(self) -> None:
         if self.writing is None:
             return
         gone, new = self.writing
         if self.random.random() < 0.2:
-            self.tell("the transaction fails")
+            self.emit("the transaction fails")
         else:
             self.commit_the_settling()
             self.progress.settle(gone, new)
@@ -258,7 +260,7 @@ class Consuming:
     def commit_the_settling(self) -> None:
         assert self.writing is not None
         gone, new = self.writing
-        self.tell("it is committed")
+        self.emit("it is committed")
         assert new.position >= self.stored.position, "the cursor went back"
         assert new.revision == self.stored.revision + 1, "not what follows from the one before"
         self.stored = new
@@ -267,7 +269,7 @@ class Consuming:
     def crash(self) -> None:
         if self.writing is not None and self.random.random() < 0.5:
             self.commit_the_settling()
-        self.tell("the process dies")
+        self.emit("the process dies")
         self.restart()
 
     # What holds
@@ -282,7 +284,7 @@ class Consuming:
 
     def come_to_an_end(self) -> None:
         """Nobody writes any more: then all is delivered, and nothing is remembered."""
-        self.tell("everybody comes to an end")
+        self.emit("everybody comes to an end")
         for writer in list(self.log.open):
             self.log.commit(writer)
         for writer in list(self.log.leaving):

@@ -23,6 +23,7 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self._swallowing = False
         self._commits_to_cut = 0
+        self._words_to_cut = b"COMMIT"
         self._cut_before = False
 
     def __enter__(self) -> Proxy:
@@ -36,7 +37,15 @@ class Proxy:
         self._door = socket.create_server(("127.0.0.1", self.port))
         self._spawn(self._welcome, self._door, silent)
 
-    def swallow(self) -> None:
+    @property
+    def still_to_cut(self) -> int:
+        return self._commits_to_cut
+
+    def lead_to(self, url: URL) -> None:
+        """Forward connections that come from now on to another server."""
+        self._server = (url.host or "127.0.0.1", url.port or 5432)
+
+    def best_effort(self) -> None:
         """From now on what comes in is lost, in both directions; connections stay open."""
         self._swallowing = True
 
@@ -47,7 +56,11 @@ class Proxy:
     def cut_at_commit(self, times: int, *, before: bool = False) -> None:
         """End the connection of the next COMMITs: after the server has got it, so that only its
         answer is lost, or *before*."""
-        self._commits_to_cut = times
+        self.cut_at(b"COMMIT", times, before=before)
+
+    def cut_at(self, words: bytes, times: int = 1, *, before: bool = True) -> None:
+        """End the connection of the next statements that hold these *words*."""
+        self._words_to_cut, self._commits_to_cut = words, times
         self._cut_before = before
 
     def shut(self) -> None:
@@ -81,7 +94,7 @@ class Proxy:
     def _copy(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if self._commits_to_cut and b"COMMIT" in data:
+                if self._commits_to_cut and self._words_to_cut in data:
                     self._commits_to_cut -= 1
                     if not self._cut_before:
                         target.sendall(data)

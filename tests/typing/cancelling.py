@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.cancelling import Answer
-from sa_outbox.status import EventStatus, ListenerStatus
+from sa_outbox.client.cancellation import Answer
+from sa_outbox.client.status import EventStatus, ListenerStatus
 
 outbox = Outbox()
 

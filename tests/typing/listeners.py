@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, RetryPolicy, event_type
-from sa_outbox.event import Json
+from sa_outbox.event.event import Json
 
 outbox = Outbox()
 

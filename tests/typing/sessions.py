@@ -40,7 +40,7 @@ from sa_outbox import (
     event_type,
     upcaster,
 )
-from sa_outbox.event import Json
+from sa_outbox.event.event import Json
 
 
 @event_type("typing.order_placed", version=2)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.arguments import (
+from sa_outbox.errors import InvalidEvent, WrongArgument
+from sa_outbox.event.validation import (
     MAX_AHEAD,
     check_event_type,
     check_priority,
@@ -20,7 +21,6 @@ from sa_outbox.arguments import (
     checked_schedule,
     checked_text,
 )
-from sa_outbox.errors import InvalidEvent, WrongArgument
 
 
 class TestEventType:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.bounds import HIGHEST, Bounds, Layout, is_ours, reach
+from sa_outbox.consumer.position.bounds import HIGHEST, Bounds, Layout, is_ours, reach
 
 
 def layout(*bounds: tuple[str, int, int]) -> Layout:
@@ -37,7 +37,6 @@ class TestReading:
         assert found.rest == "outbox_rest"
         assert found.filling == (Bounds("outbox_p9", 90, 100), Bounds("outbox_p8", 5000000000, 100))
         assert found.strangers == {"outbox_p7"}
-        assert found.floor == 0
 
     @pytest.mark.parametrize("bounds", ["FOR VALUES IN (1)", "", "DEFAULTS"])
     def test_what_is_not_understood_is_refused(self, bounds: str) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Category, Event, Outbox, RetryPolicy, event_type
-from sa_outbox.category import CATEGORIES, DEFAULT, Categories
 from sa_outbox.errors import ConfigError
+from sa_outbox.policy.category import CATEGORIES, DEFAULT, Categories
 
 BILLING = Category("billing", queue="critical", retry=RetryPolicy(attempts=2))
 

@@ -29,8 +29,8 @@ from sqlalchemy.orm import (
     registry,
 )
 
-from sa_outbox.codec import decode, encode
 from sa_outbox.errors import DecodeError, PayloadError, PayloadTooLarge
+from sa_outbox.event.codec import MAX_EXPANDED, decode, encode
 from tests.support.shop import Order
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
@@ -72,6 +72,32 @@ def nested(depth: int) -> list[Any]:
     for _ in range(depth - 1):
         value = [value]
     return value
+
+
+class TestNumbersThatGrow:
+    """PostgreSQL stores a number with all its digits, and that is what is read back."""
+
+    def test_the_limit_is_of_what_is_read_back(self) -> None:
+        error = refusal([1e308] * 170_000, max_bytes=1_048_576)
+
+        assert isinstance(error, PayloadTooLarge)
+        assert error.size > 170_000 * 309
+
+    @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+    def test_it_is_exact(self, numbers: list[float]) -> None:
+        written = [msgspec.json.encode(each).decode() for each in numbers]
+        size = len(",".join(f"{Decimal(each):f}" if "e" in each else each for each in written)) + 2
+
+        encoded({"x": numbers}, max_bytes=size + 6)
+        assert refusal({"x": numbers}, max_bytes=size + 5).args
+
+    @given(st.floats(allow_nan=False, allow_infinity=False))
+    def test_no_number_grows_by_more_than_is_said(self, number: float) -> None:
+        short = len(msgspec.json.encode(number))
+        assert len(f"{Decimal(repr(number)):f}") <= MAX_EXPANDED * short
+
+    def test_an_exponent_in_a_text_is_no_number(self) -> None:
+        encoded({"x": "1e308" * 1000, "y": 1.5}, max_bytes=5_100)
 
 
 class TestPlainValues:

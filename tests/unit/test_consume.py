@@ -14,11 +14,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sa_outbox import consume
 from sa_outbox.cli import main
-from sa_outbox.consume import command
+from sa_outbox.consume import command as consume
+from sa_outbox.consume.command import command
+from sa_outbox.consume.stop import Exit
 from sa_outbox.monitoring import Monitor
-from sa_outbox.process.stopping import Exit
 from sa_outbox.settings import RETENTIONS, ConsumerSettings
 
 APP = """
@@ -153,8 +153,8 @@ class TestAddresses:
         result = run("--database-url", URL, "--listen-url", URL)
 
         assert result.exit_code == 0
-        assert "SA_OUTBOX_DATABASE_URL or PGPASSWORD can not" in result.stderr
-        assert "SA_OUTBOX_LISTEN_URL or PGPASSWORD can not" in result.stderr
+        assert "SA_OUTBOX_DATABASE_URL or PGPASSWORD instead" in result.stderr
+        assert "SA_OUTBOX_LISTEN_URL or PGPASSWORD instead" in result.stderr
         assert "hidden" not in result.output
 
     def test_one_in_the_environment_is_not(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -20,6 +22,19 @@ SPANS = [
 ]
 
 
+def not_refused(names: Iterable[str], value: Any, why: str) -> list[str]:
+    """The settings that take *value*, or refuse it in other words."""
+    found = []
+    for name in names:
+        try:
+            ConsumerSettings(**{name: value})
+        except ConfigError as error:
+            if re.match(f"{name} {why}", str(error)):
+                continue
+        found.append(name)
+    return found
+
+
 class TestDefaults:
     def test_they_fit_together(self) -> None:
         settings = ConsumerSettings()
@@ -34,31 +49,25 @@ class TestDefaults:
 
 
 class TestBadSettings:
-    @pytest.mark.parametrize("name", SPANS)
     @pytest.mark.parametrize(
         "value",
         [timedelta(0), timedelta(-1), timedelta(days=1, microseconds=1), 30, 1.5, "30s", None],
         ids=str,
     )
-    def test_a_span(self, name: str, value: Any) -> None:
-        with pytest.raises(ConfigError, match=f"^{name} must be a timedelta"):
-            ConsumerSettings(**{name: value})
+    def test_a_span(self, value: Any) -> None:
+        assert not_refused(SPANS, value, "must be a timedelta") == []
 
-    @pytest.mark.parametrize("name", RETENTIONS)
     @pytest.mark.parametrize("value", [timedelta(0), timedelta(days=3654), 30, "7d"], ids=str)
-    def test_how_long_something_is_kept(self, name: str, value: Any) -> None:
-        with pytest.raises(ConfigError, match=f"^{name} must be a timedelta .* or None"):
-            ConsumerSettings(**{name: value})
+    def test_how_long_something_is_kept(self, value: Any) -> None:
+        assert not_refused(RETENTIONS, value, "must be a timedelta .* or None") == []
 
-    @pytest.mark.parametrize("name", COUNTS)
     @pytest.mark.parametrize("value", [0, -1, 1.0, True, "3", None], ids=repr)
-    def test_a_count(self, name: str, value: Any) -> None:
-        with pytest.raises(ConfigError, match=f"^{name} must be a positive whole number"):
-            ConsumerSettings(**{name: value})
+    def test_a_count(self, value: Any) -> None:
+        assert not_refused(COUNTS, value, "must be a positive whole number") == []
 
-    @pytest.mark.parametrize("name", SPANS)
     @pytest.mark.parametrize("value", [timedelta.resolution, timedelta(days=1)], ids=str)
-    def test_the_ends_are_allowed(self, name: str, value: timedelta) -> None:
-        given: dict[str, Any] = {name: value}
+    def test_the_ends_are_allowed(self, value: timedelta) -> None:
+        for name in SPANS:
+            given: dict[str, Any] = {name: value}
 
-        assert getattr(ConsumerSettings(**given), name) == value
+            assert getattr(ConsumerSettings(**given), name) == value

@@ -14,9 +14,9 @@ import pytest
 import structlog
 
 from sa_outbox import Event, event_context
-from sa_outbox.causation import DEPTH, HandledBatch, handled, handled_batch
-from sa_outbox.context import _context
 from sa_outbox.errors import CausationTooDeep, CrossTenant, InvalidEvent, WrongArgument
+from sa_outbox.event.causation import DEPTH, TREE, HandledBatch, handled, handled_batch
+from sa_outbox.event.context import _context
 from sa_outbox.producer.pending import make_pending
 from sa_outbox.settings import Limits
 
@@ -373,7 +373,8 @@ class TestBatches:
         event = added()
 
         assert event.tenant == "acme"
-        assert dict(event.headers) == {"actor_id": "7", DEPTH: 1}
+        tree = f"{first.event_id.hex[-12:]}:1"
+        assert dict(event.headers) == {"actor_id": "7", DEPTH: 1, TREE: tree}
 
     def test_another_tenant_than_theirs_is_refused(self) -> None:
         handled_batch.set(HandledBatch([placed("acme"), placed("acme")]))

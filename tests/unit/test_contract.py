@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Contract, Event, Outbox, OutboxSession, RecordsEvents, event_context
-from sa_outbox.contract import FIELDS
 from sa_outbox.errors import ConfigError, ContractViolation, InvalidEvent
+from sa_outbox.event.contract import FIELDS
 
 ALL = Contract(required=FIELDS)  # type: ignore[arg-type]  # the literals, as text
 COMPLETE: dict[str, Any] = {

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sa_outbox import cron as module
-from sa_outbox.cron import MOST_TICKS, ON_TIME, Cron, Missed, Tick, due_ticks
+from sa_outbox.declare import cron as module
+from sa_outbox.declare.cron import MAX_TICKS, ON_TIME, Cron, Missed, Tick, due_ticks
 from sa_outbox.errors import ConfigError
 
 ZONES = [
@@ -254,7 +254,7 @@ class TestAgainstEveryMinute:
         except ConfigError as error:
             refused = str(error)
 
-        assert ("never comes true" in refused) == bool(refused) == never(drawn)
+        assert ("never matches" in refused) == bool(refused) == never(drawn)
 
 
 class TestWhereTheClockChanges:
@@ -355,6 +355,10 @@ class TestExpressions:
             ("  0   0 1 1\t* ", "0 0 1 1 *"),
             ("0-10/5,30 * * * *", "0,5,10,30 * * * *"),
             ("00 09 * * *", "0 9 * * *"),
+            ("10-10/5 * * * *", "10 * * * *"),
+            ("0 0 * * sun-0", "0 0 * * 0"),
+            ("0 0 * * mon-sun/2", "0 0 * * 1,3,5,0"),
+            ("0 0 29-31/2 * mon", "0 0 29,31 * mon"),
         ],
     )
     def test_two_ways_to_say_the_same(self, expression: str, same: str) -> None:
@@ -382,19 +386,47 @@ class TestExpressions:
         ]
 
     @pytest.mark.parametrize(
+        ("expression", "days"),
+        [
+            ("0 0 L * *", ["01-31", "02-29", "03-31"]),
+            ("0 0 LW * *", ["01-31", "02-29", "03-29"]),
+            ("0 0 * * fri#2", ["01-12", "02-09", "03-08"]),
+            ("0 0 * * 5L", ["01-26", "02-23", "03-29"]),
+            ("0 0 * * thu#5", ["02-29", "05-30", "08-29"]),
+        ],
+    )
+    def test_a_day_counted_from_the_end_or_by_its_week(
+        self, expression: str, days: list[str]
+    ) -> None:
+        expected = [f"{day} 00:00 +0000" for day in days]
+
+        assert ticks(expression, "UTC", "2024-01-01", 3) == expected
+
+    @pytest.mark.parametrize(
         ("expression", "told"),
         [
-            ("60 * * * *", "minute '60': 60 is outside. Allowed: 0 to 59"),
-            ("0 24 * * *", "hour '24': 24 is outside. Allowed: 0 to 23"),
-            ("0 0 0 * *", "day of month '0': 0 is outside. Allowed: 1 to 31"),
-            ("0 0 * 13 *", "month '13': 13 is outside. Allowed: 1 to 12 or jan, feb"),
-            ("0 0 * * 8", "day of week '8': 8 is outside. Allowed: 0 to 7 or sun, mon"),
-            ("0 0 * foo *", "month 'foo': no such name"),
-            ("mon * * * *", "minute 'mon': not a number"),
+            ("60 * * * *", "minute '60': not understood. Allowed: 0 to 59; *, lists"),
+            ("0 24 * * *", "hour '24': not understood. Allowed: 0 to 23; *, lists"),
+            ("0 0 0 * *", "day of month '0': not understood. Allowed: 1 to 31, L"),
+            ("0 0 * 13 *", "month '13': not understood. Allowed: 1 to 12 or jan to dec"),
+            ("0 0 * * 8", "day of week '8': not understood. Allowed: 0 to 7 or sun to sat"),
+            ("0 0 * foo *", "month 'foo': not understood"),
+            ("0 0 * * mon,foo", "day of week 'foo': not understood"),
+            ("mon * * * *", "minute 'mon': not understood"),
+            ("9" * 5000 + " * * * *", "not understood"),
+            ("L * * * *", "minute 'l': not understood"),
+            ("0 0 * * L", "day of week 'l': not understood"),
+            ("0 0 * * fri#6", "day of week 'fri#6': not understood"),
+            ("0 0 * * friL", "day of week 'fril': not understood"),
             ("5/15 * * * *", "a step needs * or a range"),
+            ("0 0 L/2 * *", "a step needs * or a range"),
+            ("*/ * * * *", "a step is 1 to 59"),
+            ("*/2/2 * * * *", "a step is 1 to 59"),
+            ("*/-1 * * * *", "a step is 1 to 59"),
+            ("0 */24 * * *", "a step is 1 to 23"),
             ("*/0 * * * *", "a step is 1 to 59"),
             ("*/90 * * * *", "a step is 1 to 59"),
-            ("30-10 * * * *", "from the lower to the higher"),
+            ("30-10 * * * *", "'30-10': not understood. Allowed: 0 to 59; *, lists (1,3), ranges"),
             ("1,,2 * * * *", "minute '': not understood"),
             ("-1 * * * *", "minute '-1': not understood"),
             ("1.5 * * * *", "not understood"),
@@ -403,7 +435,8 @@ class TestExpressions:
             ("0 * * * * *", "has 6 fields; it needs five"),
             ("", "has 0 fields"),
             ("@reboot", "there are @hourly, @daily"),
-            ("0 0 30 2 *", "never comes true: no month in '2' has a day of month in '30'"),
+            ("0 0 30 2 *", "never comes true: no date fits day of month '30', month '2' and"),
+            ("0 0 */20 * 1L", "never comes true: no date fits day of month '*/20', month '*' and"),
             ("0 0 31 4,6,9,11 *", "never comes true"),
             ("0 0 30,31 feb */2", "never comes true"),
             (5, "must be a str, not int"),
@@ -418,7 +451,7 @@ class TestExpressions:
     @pytest.mark.parametrize(
         ("zone", "told"),
         [
-            ("Europe/Berln", "did you mean Europe/Berlin"),
+            ("Europe/Berln", "; did you mean 'Europe/Berlin'?"),
             ("CET+1", "there is no time zone 'CET+1'"),
             ("localtime", "there is no time zone 'localtime'"),
             ("Europe", "there is no time zone"),
@@ -516,7 +549,7 @@ class TestDueTicks:
 
         due = due_ticks(self.HOURLY, now - timedelta(hours=1200), now, "all")
 
-        assert len(due) == MOST_TICKS == 1000
+        assert len(due) == MAX_TICKS == 1000
         assert due[0] == Tick(at("2024-03-01") - timedelta(hours=999), 200)
         assert due[-1] == Tick(at("2024-03-01"), 0)
         assert {each.missed for each in due[1:]} == {0}

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.dashboard import html as h
-from sa_outbox.dashboard.masking import EditRefused
-from sa_outbox.dashboard.payloads import compare, parse, parse_edited, plain, pretty
-from sa_outbox.dashboard.views.chart import MOST_POINTS, Line, chart, nice, thinned
+from sa_outbox.dashboard.comparison import compare
+from sa_outbox.dashboard.mask import EditRefused
+from sa_outbox.dashboard.payloads import parse, parse_edited, plain, pretty
+from sa_outbox.dashboard.views.chart import MAX_POINTS, Line, chart, nice, thinned
 from sa_outbox.dashboard.views.parts import span, value
 
 
@@ -113,7 +114,7 @@ class TestChart:
 
         kept = thinned(points)
 
-        assert len(kept) <= MOST_POINTS
+        assert len(kept) <= MAX_POINTS
         assert max(each for _, each in kept) == 1.0
         assert kept[-1] == points[-1]
 

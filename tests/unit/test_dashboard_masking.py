@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.dashboard.masking import MASK, EditRefused, Masks
+from sa_outbox.dashboard.mask import MASK, EditRefused, Masks
 from sa_outbox.errors import ConfigError
 
 MASKS = Masks(["password", "card.*", "*_token"])
@@ -59,6 +59,17 @@ def test_the_items_of_an_array_keep_their_own_values_when_they_change_places() -
         (lambda it: it.update(note=it["user"].pop("Password")), "would be shown"),
         (lambda it: it["user"].update(x_token="«masked 1»"), "twice"),
         (lambda it: it["user"].update(x_token="«masked 99»"), "no «masked 99»"),
+        (
+            lambda it: it["user"].update(Password="«masked 2»", api_token="«masked 1»"),
+            "«masked 2» belongs to user.api_token",
+        ),
+        (
+            lambda it: (
+                it["user"].update(Password=it["card"][0]["number"], api_token="«masked 2»")
+                or it["card"][0].update(number="«masked 1»")
+            ),
+            "«masked 3» belongs to card.number",
+        ),
     ],
 )
 def test_an_edit_that_loses_moves_or_doubles_one_is_refused(edit: Any, why: str) -> None:

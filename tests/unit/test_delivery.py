@@ -12,10 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Reject, RetryLater, RetryPolicy
-from sa_outbox.delivery import DONE, LONGEST, TRANSITIONS, Dead, Outcome, Retry, State, decide
+from sa_outbox.database.tables import STATES
 from sa_outbox.errors import HandlerTimeout, OutboxError
-from sa_outbox.retry_after import LONGEST as A_DAY
-from sa_outbox.tables import STATES
+from sa_outbox.policy.delivery import (
+    DONE,
+    LONGEST,
+    OUTCOMES,
+    TRANSITIONS,
+    Dead,
+    Decision,
+    Outcome,
+    Retry,
+    State,
+    decide,
+    is_legal,
+)
+from sa_outbox.policy.retry_after import LONGEST as DAY_SECONDS
 
 ATTEMPTS = st.integers(1, 30)
 CHANCES = st.floats(0, 1, exclude_max=True)
@@ -31,7 +43,7 @@ STEADY = RetryPolicy(attempts=3, base=timedelta(seconds=2), jitter=False)
 
 def outcome_of(
     error: BaseException | None, *, attempt: int = 1, policy: RetryPolicy = STEADY
-) -> Outcome:
+) -> Decision:
     return decide(error, attempt=attempt, policy=policy, chance=0.5, now=NOW)
 
 
@@ -209,7 +221,7 @@ class TestRetryAfter:
         outcome = decide(Busy(asked), attempt=attempt, policy=policy, chance=chance, now=NOW)
 
         assert outcome == (
-            Dead("attempts") if delay is None else Retry(max(delay, min(asked, A_DAY)))
+            Dead("attempts") if delay is None else Retry(max(delay, min(asked, DAY_SECONDS)))
         )
 
     def test_a_policy_that_waits_longer_than_a_day_still_does(self) -> None:
@@ -318,7 +330,7 @@ class TestEveryError:
                 assert timedelta(0) <= delay <= LONGEST
                 own = policy.delay_after(attempt, chance=chance)
                 assert own is not None
-                assert isinstance(error, RetryLater) or delay <= max(own, A_DAY)
+                assert isinstance(error, RetryLater) or delay <= max(own, DAY_SECONDS)
                 assert isinstance(error, RetryLater) or not policy.gives_up_on(error)
             case Dead("attempts"):
                 assert attempt >= policy.attempts
@@ -348,9 +360,23 @@ class TestTransitions:
         assert state in reached("waiting")
         assert state in ENDS or reached(state) >= ENDS
 
-    def test_what_is_done_or_dead_was_running(self) -> None:
+    def test_what_is_done_was_running(self) -> None:
         for state, after in TRANSITIONS.items():
-            assert state == "running" or not after & {"done", "dead"}
+            assert state == "running" or "done" not in after
+
+    def test_every_outcome_of_an_attempt_is_a_legal_move(self) -> None:
+        """But for one that waits behind another: it is not attempted."""
+        legal = {each for each in get_args(Outcome) if is_legal("running", each)}
+
+        assert legal == set(get_args(Outcome)) - {"behind"}
+        assert set(OUTCOMES) == set(get_args(Outcome))
+
+    def test_what_has_ended_stays_as_it_is(self) -> None:
+        ends = {"done": {"done"}, "dead": {"dead"}, "cancelled": {"cancel", "withdraw"}}
+
+        for state, outcomes in ends.items():
+            legal = {each for each in get_args(Outcome) if is_legal(state, each)}  # type: ignore[arg-type]  # of the table
+            assert legal == outcomes
 
     def test_states_with_a_row_are_those_the_table_allows(self) -> None:
         assert {"scheduled", "parked", "behind", "cancelled"} == set(STATES)

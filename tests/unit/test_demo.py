@@ -20,8 +20,8 @@ from sa_outbox.demo.display import frame
 from sa_outbox.demo.listeners import DESCRIPTIONS, outbox
 from sa_outbox.demo.shop import ORDER_PAID, ORDER_PLACED, Shop
 from sa_outbox.demo.summary import DeadLetter, Facts, Summary
-from sa_outbox.failure import Failure
 from sa_outbox.observe import AttemptFailed, CaughtUp, DeliverySettled, LeaseClaimed, Observation
+from sa_outbox.policy.failure import Failure
 
 LATE = Snapshot(
     seconds=3_600,
@@ -178,7 +178,7 @@ def summary(handled: tuple[int, int, int] = (10, 10, 19), **facts: Any) -> Summa
 class TestSummary:
     def test_what_adds_up_is_told_with_the_error_of_every_attempt(self) -> None:
         assert summary().problems == []
-        told = summary().told
+        told = summary().text
         assert "10 orders in the database, 3 were rolled back; 20 events, 10 invoices." in told
         assert "Dead letter of search_index: demo.order_placed at position 7" in told
         assert all(f"  attempt {n}  ValueError: shard {n}\n" in told for n in range(1, 5))
@@ -209,8 +209,8 @@ class TestSummary:
     )
     def test_what_does_not_is_named(self, wrong: dict[str, Any], told: str) -> None:
         assert told in summary(**wrong).problems
-        assert "It does NOT add up" in summary(**wrong).told
-        assert told in summary(**wrong).told
+        assert "It does NOT add up" in summary(**wrong).text
+        assert told in summary(**wrong).text
 
 
 class TestChoiceOfDisplay:

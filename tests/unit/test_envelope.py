@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event
-from sa_outbox.consumer.item import load_unread
+from sa_outbox.consumer.handler.delivery import load_unread
 from sa_outbox.errors import ConfigError
 from sa_outbox.relay import CloudEvents, Message, Plain
 from sa_outbox.relay.envelope import STRUCTURED, sequence

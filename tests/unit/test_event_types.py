@@ -14,9 +14,9 @@ import msgspec
 import pydantic
 import pytest
 
-from sa_outbox.codec import decode, encode
 from sa_outbox.errors import ConfigError, DecodeError, InvalidEvent, UnknownEventType
-from sa_outbox.event_types import EventTypes, event_type, event_types, upcaster, version_of
+from sa_outbox.event.codec import decode, encode
+from sa_outbox.event.types import EventTypes, event_type, event_types, upcaster, version_of
 
 
 @pytest.fixture

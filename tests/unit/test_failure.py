@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from time import process_time
 from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
 from sa_outbox.errors import HandlerTimeout, Reject
-from sa_outbox.failure import MAX_CAUSES, MAX_MESSAGE, Failure, clean, describe
+from sa_outbox.policy.failure import MAX_CAUSES, MAX_MESSAGE, Failure, clean, describe
 
 WILD_TEXT = st.text(st.characters())
 """With U+0000 and lone surrogates."""
@@ -311,6 +313,23 @@ class TestSecrets:
             f"it was eyJhbGciOiJIUzI1.{SECRET}abcdefgh.{SECRET}-_x",
             f"-----BEGIN RSA PRIVATE KEY-----\nMII{SECRET}\n{SECRET}==\n-----END RSA",
             f"-----BEGIN PRIVATE KEY-----\nMII{SECRET}\n{SECRET} and no end",
+            f"[SQL: INSERT INTO users VALUES (%s)]\n[parameters: ('{SECRET}', [1])]\n(Background",
+            f"[SQL: SELECT 1]\n[parameters: ('cut off {SECRET}",
+            f'violates unique "u"\nDETAIL:  Key (email)=({SECRET}) already exists.',
+            f"violates check\nDETAIL:  Failing row contains (1, a\n{SECRET}).\nHINT:  look",
+            f'CONTEXT:  COPY users, line 1, column id: "{SECRET}"',
+            f"CONTEXT:  unnamed portal parameter $1 = '{SECRET}'",
+            f'invalid input syntax for type integer: "{SECRET}"',
+            f'invalid input value for enum color: "{SECRET}"',
+            f"invalid input for query argument $1: '{SECRET}' (expected str, got int)",
+            f"invalid input for query argument $2: '{SECRET} (an integer is required)",
+            f"Input should be a number [type=x, input_value='{SECRET}', input_type=str]",
+            f"Input should be a number [type=x, input_value={{'a': [1], 'b': '{SECRET}'}}",
+            f"the key is whsec_{SECRET}MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            f"sk_live_{SECRET}abcdefgh was refused",
+            f"no access for ghp_{SECRET}abcdefghijklmnopqrstuvwxyz",
+            f"xoxb-{SECRET}-abcdef",
+            f"sk-proj-{SECRET}abcdefghijklmnop",
         ],
         ids=lambda text: text.replace(SECRET, "..."),
     )
@@ -389,6 +408,37 @@ class TestSecrets:
     )
     def test_what_is_no_secret_is_kept(self, text: str) -> None:
         assert clean(text) == text
+
+    def test_credentials_after_basic_are_taken_out_and_english_is_not(self) -> None:
+        coded = b64encode(f"shop:{SECRET}".encode()).decode()
+
+        assert clean(f"sent Basic {coded}, got 401") == "sent Basic ***, got 401"
+        assert clean("some basic information") == "some basic information"
+
+    def test_what_pydantic_quotes_is_taken_out_and_what_it_says_is_kept(self) -> None:
+        class Card(BaseModel):
+            number: int
+            owner: str
+
+        with pytest.raises(ValidationError) as caught:
+            Card.model_validate({"number": SECRET, "owner": [SECRET]})
+
+        kept = describe(caught.value, attempt=1).message
+
+        assert SECRET not in kept
+        assert "type=int_parsing" in kept
+        assert "input_type=str" in kept
+        assert "owner" in kept
+
+    def test_of_a_detail_the_columns_are_kept(self) -> None:
+        kept = clean("duplicate\nDETAIL:  Key (tenant, email)=(1, a@b) already exists.\nHINT:  no")
+
+        assert kept == "duplicate\nDETAIL:  Key (tenant, email)=***\nHINT:  no"
+
+    def test_of_an_argument_the_types_are_kept(self) -> None:
+        kept = clean("invalid input for query argument $1: 'x' (expected str, got int)")
+
+        assert kept == "invalid input for query argument $1: *** (expected str, got int)"
 
 
 class TestRedact:

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event, RetryLater, SomeFailed
+from sa_outbox.declare.listener import Order
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
-from sa_outbox.listener import Order
 from sa_outbox.relay import Answer, Message
-from sa_outbox.relay.forward import MOST_KNOWN, Forward
+from sa_outbox.relay.forward import MAX_KNOWN, Forward
 
 Fate = Literal["good", "later", "never", "away", "broken", "raises", "hangs", "unmade"]
 SOON = 0.001
@@ -255,13 +255,13 @@ async def test_a_good_destination_is_checked_once_and_a_wrong_one_is_a_dead_lett
 
 @pytest.mark.anyio
 async def test_destinations_are_not_remembered_without_end() -> None:
-    relay = Scripted(["good"] * (MOST_KNOWN + 2), keeps_order=True)
-    numbers = iter(range(MOST_KNOWN + 2))
+    relay = Scripted(["good"] * (MAX_KNOWN + 2), keeps_order=True)
+    numbers = iter(range(MAX_KNOWN + 2))
     made = Forward(
         relay, lambda event, _: Message(event, f"d{next(numbers)}", b""), order="none", timeout=10
     )
 
-    await made.all(events_of([None] * (MOST_KNOWN + 2), relay.fates))
+    await made.all(events_of([None] * (MAX_KNOWN + 2), relay.fates))
 
     assert len(made._good) == 2
 

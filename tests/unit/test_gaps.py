@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.gaps import Gaps
+from sa_outbox.consumer.position.gaps import Gaps
 
 POSITIONS = st.integers(1, 40)
 CHANGES = st.tuples(st.sampled_from(["add", "remove", "remove_up_to"]), POSITIONS, POSITIONS)

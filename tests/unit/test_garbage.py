@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 
-from sa_outbox.process.garbage import YOUNG
+from sa_outbox.consume.garbage import YOUNG
 
 PROGRAM = """
 import gc, json
-from sa_outbox.process.garbage import spare_what_is_loaded
+from sa_outbox.consume.garbage import spare_what_is_loaded
 usual = gc.get_threshold()
 {own}
 before = gc.get_threshold()

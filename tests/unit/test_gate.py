@@ -8,7 +8,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from sa_outbox.consumer.gate import Bell, Gate
+from sa_outbox.consumer.shared.sync import AutoResetEvent, ExclusiveGate, Share
+from tests.support import comes_true
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +24,7 @@ class People:
     """Who is inside, and tasks that come and go when they are told."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
-        self.gate = Gate()
+        self.gate = ExclusiveGate(clock=lambda: 0.0)  # for which nobody ever owes anybody time
         self.tasks = tasks
         self.inside: set[str] = set()
         self.alone: set[str] = set()
@@ -172,14 +173,14 @@ class TestGate:
 
 class TestBell:
     async def test_a_ring_before_the_wait_is_heard(self) -> None:
-        bell = Bell()
+        bell = AutoResetEvent()
 
         bell.ring()
 
         assert await bell.wait(0) is True
 
     async def test_rings_that_were_not_heard_yet_are_one(self) -> None:
-        bell = Bell()
+        bell = AutoResetEvent()
 
         for _ in range(3):
             bell.ring()
@@ -188,7 +189,7 @@ class TestBell:
         assert await bell.wait(0) is False
 
     async def test_a_ring_ends_a_wait_without_a_limit(self) -> None:
-        bell = Bell()
+        bell = AutoResetEvent()
         heard: list[bool] = []
 
         async def listen() -> None:
@@ -203,7 +204,7 @@ class TestBell:
         assert heard == [True]
 
     async def test_a_ring_ends_a_wait_with_a_limit_before_its_time(self) -> None:
-        bell = Bell()
+        bell = AutoResetEvent()
         heard: list[bool] = []
 
         async def listen() -> None:
@@ -219,10 +220,10 @@ class TestBell:
 
     @pytest.mark.parametrize("seconds", [0, -5, 0.001])
     async def test_without_a_ring_the_time_ends_the_wait(self, seconds: float) -> None:
-        assert await Bell().wait(seconds) is False
+        assert await AutoResetEvent().wait(seconds) is False
 
     async def test_a_ring_during_the_work_is_heard_afterwards(self) -> None:
-        bell = Bell()
+        bell = AutoResetEvent()
         bell.ring()
         await bell.wait()
 
@@ -231,10 +232,86 @@ class TestBell:
         assert await bell.wait(0) is True
 
     async def test_a_wait_that_is_cancelled_takes_no_ring_away(self) -> None:
-        bell = Bell()
+        bell = AutoResetEvent()
         with anyio.move_on_after(0):
             await bell.wait()
 
         bell.ring()
 
         assert await bell.wait(0) is True
+
+
+class TestShare:
+    def test_at_first_nobody_is_owed_anything(self) -> None:
+        assert Share().open_until <= 0
+
+    def test_the_others_get_four_times_as_long(self) -> None:
+        share = Share()
+
+        share.was_closed(10.0, 12.0)
+
+        assert share.open_until == pytest.approx(20.0)
+
+    def test_over_time_a_fifth_goes_to_those_alone(self) -> None:
+        share, now, alone = Share(), 0.0, 0.0
+        for seconds in (0.1, 3.0, 0.5, 1.0, 2.4):
+            now = max(now, share.open_until)
+            share.was_closed(now, now + seconds)
+            now, alone = now + seconds, alone + seconds
+
+        assert alone / share.open_until == pytest.approx(0.2)
+
+
+class TestTurns:
+    """With a clock that the test moves."""
+
+    @pytest.fixture
+    async def crowd(self, people: People) -> People:
+        """One was alone from 0 to 10, and one is inside since."""
+        self.now, self.asked = 0.0, 0
+        people.gate = ExclusiveGate(clock=self._clock)
+        await people.come("x", alone=True)
+        self.now = 10.0
+        await people.leave("x")
+        await people.come("a")
+        return people
+
+    async def test_the_next_one_waits_while_the_others_use_their_time(self, crowd: People) -> None:
+        await crowd.come("y", alone=True)
+        self.now, asked = 49.0, self.asked
+        await comes_true(lambda: self.asked > asked + 3)
+        await crowd.come("b")
+        assert crowd.inside == {"a", "b"}
+        assert not crowd.gate.is_closed
+
+        self.now = 51.0
+        await comes_true(lambda: crowd.gate.is_closed)
+        await crowd.leave("a")
+        await crowd.leave("b")
+        assert crowd.alone == {"y"}
+
+    async def test_time_that_nobody_uses_is_not_waited_for(self, crowd: People) -> None:
+        await crowd.come("y", alone=True)
+        await crowd.leave("a")
+
+        await comes_true(lambda: crowd.alone == {"y"})
+
+    async def test_one_whose_listener_is_stopped_does_not_wait(self, crowd: People) -> None:
+        stopping, got = False, []
+
+        async def want() -> None:
+            async with crowd.gate.alone(unless=lambda: stopping) as is_alone:
+                got.append(is_alone)
+
+        crowd.tasks.start_soon(want)
+        await everybody_waits()
+        assert got == []
+
+        stopping = True
+
+        await comes_true(lambda: got == [False])
+        assert not crowd.gate.is_closed
+
+    def _clock(self) -> float:
+        self.asked += 1
+        return self.now

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import AsyncOutboxSession, Event, OutboxSession
+from sa_outbox.declare.handler import Call, inspect_handler
 from sa_outbox.errors import ConfigError
-from sa_outbox.event import Json
-from sa_outbox.handler import Call, inspect_handler
+from sa_outbox.event.event import Json
 
 if TYPE_CHECKING:
     from somewhere import Elsewhere  # type: ignore[import-not-found]  # that is the point

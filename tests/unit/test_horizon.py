@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.horizon import NOTHING, Horizon, Look
+from sa_outbox.consumer.position.horizon import NOTHING, Horizon, HorizonSnapshot
 from tests.support.log_model import Log
 
 
@@ -92,10 +92,10 @@ class TestAnyOrderOfEvents:
 
 class TestLooks:
     def test_before_the_first_look_nothing_is_known(self) -> None:
-        assert Horizon().latest == NOTHING == Look(0, 0, 0, 0)
+        assert Horizon().latest == NOTHING == HorizonSnapshot(0, 0, 0, 0)
 
     def test_without_writers_the_ceiling_is_final(self) -> None:
-        assert Horizon().look(7, set()) == Look(number=1, ceiling=7, final=7, writers=0)
+        assert Horizon().look(7, set()) == HorizonSnapshot(number=1, ceiling=7, final=7, writers=0)
 
     def test_a_ceiling_is_final_when_the_last_of_its_writers_has_ended(self) -> None:
         horizon = Horizon()
@@ -157,7 +157,9 @@ class TestForgetting:
         # Not look 2 with nothing in it: who reads that would believe to have read look 2.
         assert horizon.latest == NOTHING
         assert horizon.number == 2
-        assert horizon.look(9, {"renamed"}) == Look(number=3, ceiling=9, final=0, writers=1)
+        assert horizon.look(9, {"renamed"}) == HorizonSnapshot(
+            number=3, ceiling=9, final=0, writers=1
+        )
 
     def test_writers_of_before_are_not_taken_for_ended(self) -> None:
         """A prepared transaction has another virtual id after the server restarted."""
@@ -175,4 +177,4 @@ class TestForgetting:
 
         horizon.forget()
 
-        assert horizon.look(90, set()) == Look(number=2, ceiling=90, final=90, writers=0)
+        assert horizon.look(90, set()) == HorizonSnapshot(number=2, ceiling=90, final=90, writers=0)

@@ -60,6 +60,21 @@ class TestTheProtocol:
         assert result.fault is None, str(result)
         assert result.states > 5_000
 
+    @by_order
+    @pytest.mark.parametrize(
+        "writers",
+        [SAME_KEY, TWO_OF_A_KEY, ONE_SESSION],
+        ids=["one key twice", "two of a key", "one session"],
+    )
+    def test_events_below_the_cursor_and_its_holes_may_be_deleted_at_any_time(
+        self, writers: tuple[Writer, ...], strict: bool
+    ) -> None:
+        """The newest too: then the ceiling falls."""
+        result = search(writers, Variant(strict=strict, deletes="below holes"))
+
+        assert result.fault is None, str(result)
+        assert result.states > 5_000
+
     def test_a_strict_reader_has_no_holes_to_save(self) -> None:
         assert search(SAME_KEY, Variant(strict=True, saves_holes=False)).fault is None
 
@@ -147,6 +162,12 @@ class TestEachRuleIsNeeded:
         program: Program = (("late",), *ROUND[:2], ("new",))
 
         counterexample(SAME_KEY, Variant(program=program), fault)
+
+    def test_a_hole_above_which_everything_is_deleted_is_remembered_for_ever(self) -> None:
+        """No look comes to its height any more, until somebody adds an event."""
+        result = counterexample(PAIR, Variant(deletes="all"), Fault.WATCHED)
+
+        assert "retention deletes 2" in result.trace
 
 
 class TestTheChecks:

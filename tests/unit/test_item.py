@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event
-from sa_outbox.codec import encode_plain
-from sa_outbox.consumer.item import Item, UnreadEvent, load_event, load_unread
+from sa_outbox.consumer.handler.delivery import InFlight, UnreadEvent, load_event, load_unread
 from sa_outbox.errors import DecodeError
-from sa_outbox.event import Json, stored_text
-from sa_outbox.event_types import event_type, upcaster
+from sa_outbox.event.codec import encode_plain
+from sa_outbox.event.event import Json, stored_text
+from sa_outbox.event.types import event_type, upcaster
 
 EVENT_ID = UUID(int=9)
 
@@ -36,7 +36,7 @@ def row(
     run_at: float | None = None,
     created_at: float = 0.0,
 ) -> tuple[Any, ...]:
-    """As ``sql.reading`` selects it."""
+    """As ``sql.log.reads`` selects it."""
     columns = (7, EVENT_ID, event_type, "key", "tenant", payload, headers)
     return (*columns, run_at, 5, created_at)
 
@@ -80,12 +80,12 @@ def renamed(payload: dict[str, Json]) -> Json:
 
 class TestItem:
     def test_it_knows_its_row(self) -> None:
-        item = Item(row(), "key", attempts=2, state="parked")
+        item = InFlight(row(), "key", attempts=2, state="parked")
 
         assert (item.position, item.event_id, item.event_type) == (7, EVENT_ID, row()[2])
         assert (item.key, item.lane) == ("key", "key")
         assert (item.attempts, item.state, item.crashes, item.tries) == (2, "parked", 0, 0)
-        assert (item.fate, item.failure, item.single) == ("done", None, False)
+        assert (item.outcome, item.failure, item.single) == ("done", None, False)
 
 
 class TestEvent:
@@ -192,9 +192,9 @@ class TestUnreadableRows:
 
     @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 1e12, -1e12, 1e300])
     def test_a_time_that_python_can_not_tell(self, seconds: float) -> None:
-        with pytest.raises(DecodeError, match="beyond what Python can tell"):
+        with pytest.raises(DecodeError, match="outside Python's range"):
             load_event(row(run_at=seconds), None)
-        with pytest.raises(DecodeError, match="beyond what Python can tell"):
+        with pytest.raises(DecodeError, match="outside Python's range"):
             load_event(row(created_at=seconds), None)
 
     def test_a_version_newer_than_this_process_knows(self) -> None:

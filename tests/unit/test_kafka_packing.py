@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.relay.kafka.link import partition_of
-from sa_outbox.relay.kafka.packing import OVERHEAD, Pack, Record, next_packs
+from sa_outbox.relay.kafka.packs import OVERHEAD, Pack, Record, next_packs
 
 LIMIT = 10 * OVERHEAD
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.item import Item
-from sa_outbox.consumer.lanes import Lanes, LooseLanes, OneLane
+from sa_outbox.consumer.handler.delivery import InFlight
+from sa_outbox.consumer.loop.lanes import Lanes, LooseLanes, OneLane
 
 
-def make_item(position: int, lane: Hashable) -> Item:
-    return Item((position, UUID(int=position), "t", str(lane)), lane)
+def make_item(position: int, lane: Hashable) -> InFlight:
+    return InFlight((position, UUID(int=position), "t", str(lane)), lane)
 
 
 class Handing:
@@ -26,8 +26,8 @@ class Handing:
         self.random = Random(seed)
         self.lanes = Lanes()
         self.position = 0
-        self.waiting: dict[object, list[Item]] = defaultdict(list)
-        self.out: dict[object, list[Item]] = {}
+        self.waiting: dict[object, list[InFlight]] = defaultdict(list)
+        self.out: dict[object, list[InFlight]] = {}
         """By lane, what a hand has."""
 
     def play(self, steps: int) -> None:
@@ -72,8 +72,8 @@ class Handing:
             assert len(items) == min(most, len(may_come))
         self.hand_out(items)
 
-    def hand_out(self, items: list[Item]) -> None:
-        by_lane: dict[object, list[Item]] = defaultdict(list)
+    def hand_out(self, items: list[InFlight]) -> None:
+        by_lane: dict[object, list[InFlight]] = defaultdict(list)
         for item in items:
             by_lane[item.lane].append(item)
         for lane, taken in by_lane.items():
@@ -306,7 +306,7 @@ class TestLeaving:
 class TestLooseLanes:
     """Of a range of a queue: no event waits for another."""
 
-    def lanes(self, *singles: int) -> tuple[LooseLanes, list[Item]]:
+    def lanes(self, *singles: int) -> tuple[LooseLanes, list[InFlight]]:
         lanes, items = LooseLanes(), [make_item(at, at) for at in range(1, 6)]
         for item in items:
             item.single = item.position in singles

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from sa_outbox.consumer import lease as module
-from sa_outbox.consumer.gaps import Gaps
-from sa_outbox.consumer.lease import TRUSTED, Lease
+from sa_outbox.consumer.lease import lease as module
+from sa_outbox.consumer.lease.lease import TRUSTED, Lease
+from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.position.progress import Progress, Saved
 from sa_outbox.errors import LeaseLost
 
 DURATION = 10.0
@@ -42,7 +43,9 @@ def claimed(**columns: Any) -> Lease:
         "retry_position": None,
         "retry_in": None,
         "crashes": 0,
+        "suspects": "{}",
         "fingerprint": None,
+        "owner": "host:1:ab",
         **columns,
     }
     return Lease(row, duration=DURATION, began=1000.0)
@@ -114,4 +117,49 @@ class TestTakingOver:
         assert lease.fingerprint == "f"
 
     def test_the_term_is_what_every_statement_under_it_needs(self) -> None:
-        assert claimed().term == {"name": "billing", "part": 0, "token": 4, "duration": DURATION}
+        term = {"name": "billing", "part": 0, "token": 4, "owner": "host:1:ab"}
+        assert claimed().term == {**term, "duration": DURATION}
+
+
+def shown(revision: int, position: int = 70) -> dict[str, int]:
+    """What a renewal answers."""
+    return {"revision": revision, "position": position}
+
+
+class TestTheRow:
+    """A renewal is answered while the holder writes, or does not."""
+
+    def test_what_was_saved_and_nothing_else_is_right(self) -> None:
+        lease = claimed()
+
+        assert not lease.is_contradicted_by(shown(9), before=lease.saved)
+        assert lease.is_contradicted_by(shown(8), before=lease.saved)
+        assert lease.is_contradicted_by(shown(9, position=69), before=lease.saved)
+        assert lease.is_contradicted_by(shown(11, position=90), before=lease.saved)
+
+    def test_a_write_whose_answer_has_not_come_is_right_too(self) -> None:
+        lease = claimed()
+
+        assert not lease.is_contradicted_by(shown(10, position=71), before=lease.saved)
+
+    def test_writes_that_were_answered_meanwhile_are_right_and_so_is_each_before_them(self) -> None:
+        lease = claimed()
+        progress = Progress(70, Gaps(), 9)
+        lease.worked_by(progress)
+        before = lease.saved
+        for revision in (10, 11, 12):
+            progress.settle((), Saved(60 + revision, "[]", revision))
+
+        for revision in range(9, 14):
+            position = 70 if revision == 9 else 60 + revision
+            assert not lease.is_contradicted_by(shown(revision, position), before=before)
+        assert lease.is_contradicted_by(shown(8), before=before)
+        assert lease.is_contradicted_by(shown(14), before=before)
+
+    def test_one_that_is_outdated_is_no_crash(self) -> None:
+        lease = claimed()
+        lease.outdated()
+        lease.lost()
+
+        assert lease.is_lost
+        assert not lease.may_have_crashed

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox, OutboxError, RetryPolicy, event_type
+from sa_outbox.declare.listener import MAX_NAME, Listener, Listeners, decorator
 from sa_outbox.errors import ConfigError
-from sa_outbox.listener import MAX_NAME, Listener, Listeners, decorator
 
 
 @event_type("test_listener.order_placed")
@@ -102,8 +102,12 @@ class TestDeclaring:
         assert outbox.listeners["billing"].on == ("order.placed",)
 
     def test_two_outboxes_can(self, outbox: Outbox) -> None:
-        declared(outbox)
-        declared(Outbox(prefix="other"))
+        other = Outbox(prefix="other")
+        here, there = declared(outbox), declared(other, on="order.paid")
+
+        assert outbox.listeners["billing"] is here
+        assert other.listeners["billing"] is there
+        assert (here.on, there.on) == (("order.placed",), ("order.paid",))
 
     def test_a_wrong_handler_leaves_no_listener_behind(self, outbox: Outbox) -> None:
         with pytest.raises(ConfigError, match="takes 0"):

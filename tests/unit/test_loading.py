@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import sa_outbox
 from sa_outbox import Outbox
+from sa_outbox.consume.loader import load_outbox
 from sa_outbox.errors import ConfigError
-from sa_outbox.loading import load_outbox
 
 GOOD = """
 from sa_outbox import Outbox
@@ -180,3 +183,20 @@ class TestModulesThatCanNotBeImported:
 
         assert told.endswith("ValueError: postgresql://***@db/shop")
         assert "hidden" not in told
+
+
+def test_with_safe_path_the_current_folder_is_left_alone(tmp_path: Path) -> None:
+    tmp_path.joinpath("app_planted.py").write_text("raise SystemExit('it was run')")
+    program = "from sa_outbox.consume.loader import load_outbox; load_outbox('app_planted:outbox')"
+    environment = {**os.environ, "PYTHONPATH": str(Path(sa_outbox.__file__).parents[1])}
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "there is no module 'app_planted'" in done.stderr

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 from uuid import UUID
 
@@ -17,8 +18,7 @@ import pytest
 import structlog
 
 from sa_outbox import observe
-from sa_outbox.failure import Failure
-from sa_outbox.logs import LINES, Log, Unfailing, make_log, take_standard_logging, trace
+from sa_outbox.consume.logs import LINES, Log, Unfailing, make_log, take_standard_logging, trace
 from sa_outbox.observe import (
     AttemptFailed,
     DatabaseAway,
@@ -32,6 +32,7 @@ from sa_outbox.observe import (
     Observation,
     Woken,
 )
+from sa_outbox.policy.failure import Failure
 
 ID = UUID(int=7)
 SECRET = "4111-1111-1111-1111"
@@ -285,24 +286,41 @@ class TestFormats:
 
 class TestStreams:
     def test_a_reader_that_is_gone_is_no_error(self) -> None:
-        class Broken(io.StringIO):
+        class Piped(io.StringIO):
+            is_broken = False
+
             def write(self, text: str) -> int:
-                raise BrokenPipeError
+                if self.is_broken:
+                    raise BrokenPipeError
+                return super().write(text)
 
             def flush(self) -> None:
-                raise BrokenPipeError
+                if self.is_broken:
+                    raise BrokenPipeError
 
-        make_log("json", "info", Broken())(FAILED)
+        stream = Piped()
+        log = make_log("json", "info", stream)
+        for stream.is_broken in (False, True, False):
+            log(FAILED)
 
-    def test_a_closed_stream_is_no_error(self) -> None:
-        stream = io.StringIO()
-        stream.close()
+        assert len(json_lines(stream)) == 2, "all but the one that nobody could read"
 
+    def test_a_closed_stream_is_no_error(self, tmp_path: Path) -> None:
+        with (tmp_path / "log").open("w") as stream:
+            log = make_log("auto", "info", stream)
+            log(FAILED)
+        log(FAILED)
         make_log("auto", "info", stream)(FAILED)
 
-    def test_no_stream_is_no_error(self) -> None:
-        make_log("auto", "info", None)(FAILED)
-        take_standard_logging("auto", None)
+        assert len((tmp_path / "log").read_text().splitlines()) == 1
+
+    def test_no_stream_is_no_error(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with bare_root() as root:
+            make_log("auto", "info", None)(FAILED)
+            take_standard_logging("auto", None)
+
+            assert root.handlers == []
+        assert capfd.readouterr() == ("", "")
 
     def test_what_the_stream_has_no_letters_for_is_spelled_out(self) -> None:
         raw = io.BytesIO()

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.gaps import Gaps
-from sa_outbox.consumer.horizon import Horizon
-from sa_outbox.consumer.merging import Merging, Stand
-from sa_outbox.consumer.progress import Progress, Saved
+from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.position.horizon import Horizon
+from sa_outbox.consumer.position.merge import CursorState, Merge
+from sa_outbox.consumer.position.progress import Progress, Saved
 from tests.support.log_model import Log
 
 
@@ -38,7 +38,7 @@ class Partition:
 
 
 class Partitioned:
-    merging_class: type[Merging] = Merging
+    merging_class: type[Merge] = Merge
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -120,7 +120,8 @@ class Partitioned:
     def repartition(self) -> None:
         """At any moment: leases may have expired with much in flight."""
         stands = [
-            Stand(each.stored.position, Gaps.parse(each.stored.gaps)) for each in self.partitions
+            CursorState(each.stored.position, Gaps.parse(each.stored.gaps))
+            for each in self.partitions
         ]
         merging = self.merging_class(stands)
         seen = [(each, self.part_of(each)) for each in self.log.visible if each in merging.doubtful]
@@ -155,21 +156,21 @@ def test_nothing_is_lost_and_nothing_comes_twice(seed: int) -> None:
     Partitioned(seed).play(120)
 
 
-class Union(Merging):
+class Union(Merge):
     """All that is open for somebody: what another partition has settled comes again."""
 
     def gaps(self, visible: object) -> Gaps:
         return Gaps((*self._common, *self.doubtful))
 
 
-class Intersection(Merging):
+class Intersection(Merge):
     """Only what is open for all: what one partition has not settled is lost."""
 
     def gaps(self, visible: object) -> Gaps:
         return self._common
 
 
-class WithoutHoles(Merging):
+class WithoutHoles(Merge):
     """Only what can be seen: an event whose transaction is open is lost."""
 
     def gaps(self, visible: object) -> Gaps:
@@ -180,10 +181,10 @@ class WithoutHoles(Merging):
         return found
 
 
-class FromTheLowest(Merging):
+class FromTheLowest(Merge):
     """From where the last one stands: what those ahead of it have settled comes again."""
 
-    def __init__(self, stands: list[Stand]) -> None:
+    def __init__(self, stands: list[CursorState]) -> None:
         super().__init__(stands)
         self.position = min(each.position for each in stands)
 
@@ -195,7 +196,7 @@ class FromTheLowest(Merging):
     ("wrong", "what"),
     [(Union, "twice"), (Intersection, "lost"), (WithoutHoles, "lost"), (FromTheLowest, "twice")],
 )
-def test_the_model_finds_a_wrong_way(wrong: type[Merging], what: str) -> None:
+def test_the_model_finds_a_wrong_way(wrong: type[Merge], what: str) -> None:
     class Wrong(Partitioned):
         merging_class = wrong
 
@@ -209,14 +210,14 @@ def test_the_model_finds_a_wrong_way(wrong: type[Merging], what: str) -> None:
 
 
 def test_partitions_that_stand_at_one_point_have_nothing_doubtful() -> None:
-    merging = Merging([Stand(10, Gaps([(3, 4)])), Stand(10, Gaps([(3, 4)]))])
+    merging = Merge([CursorState(10, Gaps([(3, 4)])), CursorState(10, Gaps([(3, 4)]))])
 
     assert (merging.position, merging.doubtful) == (10, Gaps())
     assert merging.gaps([]) == Gaps([(3, 4)])
 
 
 def test_what_one_is_behind_with_is_asked_of_the_log() -> None:
-    merging = Merging([Stand(10, Gaps([(3, 3)])), Stand(6, Gaps())])
+    merging = Merge([CursorState(10, Gaps([(3, 3)])), CursorState(6, Gaps())])
 
     assert merging.doubtful == Gaps([(3, 3), (7, 10)])
     assert merging.gaps([(3, 0), (7, 0), (8, 1), (9, 1)]) == Gaps([(3, 3), (8, 9)])

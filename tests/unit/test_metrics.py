@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sa_outbox import Event, Outbox, event_type, observe
 from sa_outbox.errors import ConfigError
-from sa_outbox.failure import Failure
 from sa_outbox.monitoring import Metrics, prometheus
 from sa_outbox.monitoring.families import BUCKETS, FAMILIES
 from sa_outbox.observe import Observation
+from sa_outbox.policy.failure import Failure
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 SECRET = "4111-1111-1111-1111"

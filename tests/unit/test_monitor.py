@@ -6,8 +6,9 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -81,13 +82,13 @@ class TestPaths:
         status, body = await ask(monitor, "/readyz")
         assert (status, json.loads(body)["reasons"]) == (503, ["it has not started yet"])
 
-        consumer.observers.tell(ConsumerStarted("host:1:a", ("billing",)))
+        consumer.observers.emit(ConsumerStarted("host:1:a", ("billing",)))
         assert (await ask(monitor, "/readyz?verbose"))[0] == 200
         status, body = await ask(monitor, "/metrics")
         assert status == 200
         assert "sa_outbox_consumer_running 1.0" in body
 
-        consumer.observers.tell(ConsumerStopping("SIGTERM", 25.0))
+        consumer.observers.emit(ConsumerStopping("SIGTERM", 25.0))
         assert (await ask(monitor, "/readyz"))[0] == 503
         assert (await ask(monitor, "/healthz"))[0] == 200
 
@@ -162,18 +163,46 @@ class TestHostileRequests:
             slow.sendall(b"GET /healthz HTT")
             assert (await ask(monitor, "/healthz"))[0] == 200
 
-        monkeypatch.setattr(server, "READING", 0.2)
+        monkeypatch.setattr(server, "READ_SECONDS", 0.2)
         answer = await anyio.to_thread.run_sync(converse, monitor, b"GET /healthz HTT")
         assert answer.startswith(b"HTTP/1.1 408")
 
     async def test_more_connections_than_there_may_be_are_ended(
         self, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(server, "MOST_CONNECTIONS", 0)
+        monkeypatch.setattr(server, "MAX_CONNECTIONS", 0)
         assert await anyio.to_thread.run_sync(converse, monitor, b"GET ") == b""
 
-        monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+        monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
         assert (await ask(monitor, "/healthz"))[0] == 200
+
+    async def test_connections_that_say_nothing_keep_no_probe_from_its_answer(
+        self, monitor: Monitor
+    ) -> None:
+        """They come again as soon as they are ended, and are always more than there may be."""
+        place = monitor.host, monitor.port
+        with ExitStack() as silent:
+            for _ in range(3):
+                for _ in range(server.MAX_CONNECTIONS + 10):
+                    silent.enter_context(socket.create_connection(place, timeout=20))
+                for path in ("/healthz", "/metrics"):
+                    assert (await ask(monitor, path))[0] == 200
+
+        assert len(monitor._open) <= server.MAX_CONNECTIONS
+
+    async def test_one_that_never_takes_its_answer_makes_room_too(
+        self, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+        monkeypatch.setattr(monitor, "respond", lambda _: (HTTPStatus.OK, "", b"x" * 50_000_000))
+        place = monitor.host, monitor.port
+        with ExitStack() as deaf:
+            for _ in range(2):
+                one = deaf.enter_context(socket.create_connection(place, timeout=20))
+                one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                assert one.recv(1)
+            monkeypatch.undo()
+            assert (await ask(monitor, "/healthz"))[0] == 200
 
 
 class TestLife:

@@ -17,9 +17,9 @@ from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox.producer import notifier as module
-from sa_outbox.producer.notifier import INTERVAL, Notifier
+from sa_outbox.producer.notifier import INTERVAL_SECONDS, Notifier
 from sa_outbox.producer.sender import Sender
-from sa_outbox.sql.notify import notify
+from sa_outbox.sql.server.notify import notify
 
 
 class NotingSender:
@@ -121,11 +121,11 @@ def test_a_channel_gets_at_most_one_notify_per_interval(
     notifier: Notifier, senders: list[NotingSender], engine: Engine
 ) -> None:
     begin = time.monotonic()
-    while time.monotonic() < begin + 10 * INTERVAL:
+    while time.monotonic() < begin + 10 * INTERVAL_SECONDS:
         notifier.poke(engine, "outbox")
 
     assert notifier.settled(10)
-    assert 1 < len(senders[0].channels) <= (time.monotonic() - begin) / INTERVAL + 1
+    assert 1 < len(senders[0].channels) <= (time.monotonic() - begin) / INTERVAL_SECONDS + 1
 
 
 def test_pokes_of_many_threads_leave_nothing_owed(
@@ -279,7 +279,7 @@ def test_pauses_double_up_to_the_longest(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.04)
+    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 0.04)
     notifier.poke(engine, "outbox")
     assert notifier.settled(10)
     target = notifier._databases[id(engine.dialect)].targets["outbox"]

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.queue import AT_SPEED, USUAL, Pace
-from sa_outbox.listener import Listener
+from sa_outbox.consumer.queue.pace import AT_SPEED, USUAL, Pace
+from sa_outbox.declare.listener import Listener
 
 
 async def plain(event: Event[Any]) -> None:

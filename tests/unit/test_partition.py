@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.partition import partition_of
+from sa_outbox.consumer.position.partition import partition_of
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.gaps import Gaps
-from sa_outbox.consumer.horizon import Look
-from sa_outbox.consumer.progress import Progress, Saved
+from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.position.horizon import HorizonSnapshot
+from sa_outbox.consumer.position.progress import Progress, Saved
 from tests.support.log_model import Consuming
 
 
 class Reading(Consuming):
     """Reads as ``order="key"`` does: what is visible, holes or not."""
 
-    def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
+    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         progress = self.progress
         if not progress.holes and progress.read_to < look.final:
             return self._read_final(look, room)
@@ -31,7 +31,7 @@ class Reading(Consuming):
         progress.has_read([row.position for row in rows], matching, upper=upper, look=look)
         return matching, full
 
-    def _read_final(self, look: Look, room: int) -> tuple[list[int], bool]:
+    def _read_final(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         """Of what is final only the listener's own types are read."""
         rows = self.log.read(cursor=self.progress.read_to, upper=look.final, limit=1000)
         found = [row.position for row in rows if row.matches][:room]
@@ -41,8 +41,8 @@ class Reading(Consuming):
         return found, full or look.ceiling > look.final
 
 
-def look_at(*, ceiling: int, final: int = 0) -> Look:
-    return Look(number=1, ceiling=ceiling, final=final, writers=1)
+def look_at(*, ceiling: int, final: int = 0) -> HorizonSnapshot:
+    return HorizonSnapshot(number=1, ceiling=ceiling, final=final, writers=1)
 
 
 class TestAnyOrderOfEvents:
@@ -172,7 +172,7 @@ class TestSaving:
 
 class ForgetsWhatALimitedReadDidNotReach(Progress):
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: Look
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
     ) -> None:
         super().has_read(ids, matching, upper=upper, look=look)
         self.holes.remove_up_to(look.final)
@@ -180,7 +180,7 @@ class ForgetsWhatALimitedReadDidNotReach(Progress):
 
 class TakesTheCeilingForFinal(Progress):
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: Look
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
     ) -> None:
         super().has_read(ids, matching, upper=upper, look=look)
         self.holes.remove_up_to(min(look.ceiling, upper))
@@ -188,7 +188,7 @@ class TakesTheCeilingForFinal(Progress):
 
 class KeepsAHoleThatWasFilled(Progress):
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: Look
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
     ) -> None:
         before = self.holes.copy()
         super().has_read(ids, matching, upper=upper, look=look)

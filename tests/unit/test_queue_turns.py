@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sa_outbox.consumer.queue import LOWEST, Queue
+from sa_outbox.consumer.queue.queue import LOWEST, Queue
 
 pytestmark = pytest.mark.anyio
 DUE = {"free_in": None, "due_in": -1.0}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sa_outbox import Rate
 from sa_outbox.errors import ConfigError
-from sa_outbox.rate import Bucket
+from sa_outbox.policy.rate import Bucket
 
 
 def begun(rate: Rate, pauses: list[float]) -> list[float]:

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer import reading
-from sa_outbox.consumer.gaps import Gaps
-from sa_outbox.consumer.horizon import Look
-from sa_outbox.consumer.progress import Progress
-from sa_outbox.consumer.reading import Reader, up_to_a_hole
-from sa_outbox.listener import Listener, Order
+from sa_outbox.consumer.loop import reader as reading
+from sa_outbox.consumer.loop.reader import Reader, up_to_a_hole
+from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.position.horizon import HorizonSnapshot
+from sa_outbox.consumer.position.progress import Progress
+from sa_outbox.database.tables import tables
+from sa_outbox.declare.listener import Listener, Order
 from sa_outbox.settings import Names
-from sa_outbox.tables import tables
 from tests.support.log_model import Consuming, Log, Row, finished
 
 TABLES = tables(Names())
@@ -78,22 +78,22 @@ class Reading(Consuming):
         """Read without a look, for all listeners; taken later, when the pump comes to it."""
         above = max(0, self.progress.read_to - self.random.randint(0, 2))
         self.offered = self.log.read(cursor=above, upper=10**6, limit=self.random.choice([2, 32]))
-        self.tell(f"is offered {self.offered}")
+        self.emit(f"is offered {self.offered}")
 
     def takes_what_is_offered(self) -> None:
         room = self.random.choice([1, 3, 1000])
         found = [row[0] for row in self.reader.take(self.offered, self.progress, room)]
-        self.tell(f"takes {found} of it, room {room}")
+        self.emit(f"takes {found} of it, room {room}")
         self.taken(found)
         self.deliver(found)
 
     def taken(self, found: list[int]) -> None:
         pass
 
-    def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
+    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         return self.read_at(0.0, look, room)
 
-    def read_at(self, now: float, look: Look, room: int) -> tuple[list[int], bool]:
+    def read_at(self, now: float, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         connections: Any = LogOf(self.log, self.reader)
         work = self.reader.read(connections, self.progress, look, room=room, now=now)
         rows, more = finished(work)
@@ -108,7 +108,7 @@ class ReadingInOrder(Reading):
         super().__init__(seed)
         self.delivered: list[int] = []
 
-    def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
+    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         found, more = super().read_on(look, room)
         self.taken(found)
         return found, more
@@ -143,9 +143,9 @@ class ReadingWithPatience(Reading):
 
     def let_time_pass(self) -> None:
         self.now += self.random.choice([1, 3, 6, 10])
-        self.tell(f"it is {self.now:g}")
+        self.emit(f"it is {self.now:g}")
 
-    def read_on(self, look: Look, room: int) -> tuple[list[int], bool]:
+    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         found, more = self.read_at(self.now, look, room)
         self.looked.append((self.now, look.ceiling))
         waited_for = max((top for time, top in self.looked if time <= self.now - 10), default=0)
@@ -173,7 +173,7 @@ class TestAnyOrderOfEvents:
     @given(st.integers(0))
     def test_with_too_many_holes_nothing_is_lost_either(self, seed: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reading, "MOST_HOLES", 2)
+            patch.setattr(reading, "MAX_HOLES", 2)
             Reading(seed).play(steps=150)
 
 
@@ -242,8 +242,8 @@ class TestUpToAHole:
         assert hole not in ids
 
 
-def look_at(ceiling: int, *, final: int = 0) -> Look:
-    return Look(number=1, ceiling=ceiling, final=final, writers=1)
+def look_at(ceiling: int, *, final: int = 0) -> HorizonSnapshot:
+    return HorizonSnapshot(number=1, ceiling=ceiling, final=final, writers=1)
 
 
 class Bench:
@@ -261,7 +261,9 @@ class Bench:
         if matching:
             self.log.matching |= set(ids)
 
-    def read(self, look: Look, *, room: int = 100, now: float = 0.0) -> tuple[list[int], bool]:
+    def read(
+        self, look: HorizonSnapshot, *, room: int = 100, now: float = 0.0
+    ) -> tuple[list[int], bool]:
         connections: Any = self.connections
         work = self.reader.read(connections, self.progress, look, room=room, now=now)
         rows, more = finished(work)
@@ -319,7 +321,7 @@ class TestByKey:
         assert bench.connections.asked == []
 
     def test_with_too_many_holes_only_those_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reading, "MOST_HOLES", 2)
+        monkeypatch.setattr(reading, "MAX_HOLES", 2)
         bench = Bench(2, 4, order="key")
         bench.read(look_at(4))
         bench.show(1, 6)

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from sa_outbox import Outbox, event_type
-from sa_outbox.context import event_context
-from sa_outbox.contract import Contract
-from sa_outbox.cron import Tick
+from sa_outbox.declare.cron import Tick
 from sa_outbox.errors import ConfigError, ContractViolation, InvalidEvent, OutboxError
+from sa_outbox.event.context import event_context
+from sa_outbox.event.contract import Contract
 from sa_outbox.settings import Limits
 
 TICK = Tick(datetime(2024, 1, 1, 3, tzinfo=UTC), 0)
@@ -177,7 +177,7 @@ class TestWhatIsRefused:
         outbox = Outbox()
         outbox.cron("@daily", "maintenance.purge", time_zone="UTC")
 
-        with pytest.raises(ConfigError, match=r"there is a cron 'maintenance\.purge' already"):
+        with pytest.raises(ConfigError, match=r"there already is a cron 'maintenance\.purge'"):
             outbox.cron("@hourly", "maintenance.purge", time_zone="UTC")
         outbox.cron("@hourly", "maintenance.purge", time_zone="UTC", name="hourly")
 

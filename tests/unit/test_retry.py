@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sa_outbox import Reject, RetryLater, RetryPolicy
 from sa_outbox.errors import ConfigError, InvalidEvent, PayloadTooLarge
-from sa_outbox.retry import PRESETS
+from sa_outbox.policy.retry import PRESETS
 
 SPANS = st.timedeltas(min_value=timedelta(0))
 FACTORS = st.floats(min_value=1, allow_nan=False, allow_infinity=False)
@@ -147,7 +147,9 @@ class TestSchedule:
 
     @pytest.mark.parametrize("wrong", [30, 0, 0.5, "30 s", None], ids=repr)
     def test_a_number_is_refused_with_its_place_and_what_to_write(self, wrong: Any) -> None:
-        with pytest.raises(ConfigError, match=r"schedule\[1\] must be a timedelta, as timedelta\("):
+        with pytest.raises(
+            ConfigError, match=r"schedule\[1\] must be a timedelta, like timedelta\("
+        ):
             RetryPolicy(schedule=[timedelta(0), wrong])
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sa_outbox.database.names import check_identifier
 from sa_outbox.errors import ConfigError
 from sa_outbox.settings import Limits, Names, Settings
-from sa_outbox.table_names import check_identifier
 
 BAD_IDENTIFIERS = [
     "",
@@ -66,7 +66,7 @@ class TestNames:
             Names(**{field: "x" * (longest + 1)})
 
     def test_the_longest_prefix_leaves_room_for_every_name_made_from_it(self) -> None:
-        from sa_outbox.tables import tables  # noqa: PLC0415 - only here
+        from sa_outbox.database.tables import tables  # noqa: PLC0415 - only here
 
         described = tables(Names(prefix="x" * 31)).metadata
         made = {

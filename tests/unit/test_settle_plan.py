@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.connections import Query
-from sa_outbox.consumer.item import Fate, Item
-from sa_outbox.consumer.lease import Lease
-from sa_outbox.consumer.progress import Saved
-from sa_outbox.consumer.settle import Write, plan
-from sa_outbox.consumer.statements import statements
-from sa_outbox.failure import Failure
+from sa_outbox.consumer.connection.connections import Query
+from sa_outbox.consumer.connection.statements import statements
+from sa_outbox.consumer.handler.delivery import InFlight
+from sa_outbox.consumer.lease.lease import Lease
+from sa_outbox.consumer.position.progress import Saved
+from sa_outbox.consumer.settle.writes import Write, plan
+from sa_outbox.database.tables import tables
+from sa_outbox.policy.delivery import Outcome
+from sa_outbox.policy.failure import Failure
 from sa_outbox.settings import Names
-from sa_outbox.tables import tables
 
 STATEMENTS = statements(tables(Names()), "outbox")
 NAMES = {id(query): name for name, query in vars(STATEMENTS).items() if isinstance(query, Query)}
@@ -35,7 +36,9 @@ LEASE = Lease(
         "retry_position": None,
         "retry_in": None,
         "crashes": 0,
+        "suspects": "{}",
         "fingerprint": None,
+        "owner": "host:1:ab",
     },
     duration=30.0,
     began=0.0,
@@ -46,6 +49,7 @@ MOVED = {
     "name": "billing",
     "part": 0,
     "token": 4,
+    "owner": "host:1:ab",
     "duration": 30.0,
     "old": 10,
     "revision": 6,
@@ -55,16 +59,18 @@ MOVED = {
 _positions = itertools.count(11)
 
 
-def make_item(fate: Fate, *, key: str | None = None, state: str = "", **more: Any) -> Item:
+def make_item(
+    outcome: Outcome, *, key: str | None = None, state: Any = "", **more: Any
+) -> InFlight:
     position = more.pop("position", None) or next(_positions)
-    item = Item((position, UUID(int=position), "t", key), key or position, state=state)
-    item.fate = fate
+    item = InFlight((position, UUID(int=position), "t", key), key or position, state=state)
+    item.outcome = outcome
     for name, value in more.items():
         setattr(item, name, value)
     return item
 
 
-def planned(*items: Item, holding: bool = False) -> list[Write]:
+def planned(*items: InFlight, holding: bool = False) -> list[Write]:
     return plan(STATEMENTS, LEASE, items, old=OLD, new=NEW, holding=holding)
 
 
@@ -130,13 +136,13 @@ class TestHold:
 
 class TestParked:
     @pytest.mark.parametrize(
-        ("fate", "state", "delay"),
+        ("outcome", "state", "delay"),
         [("park", "parked", 1.5), ("schedule", "scheduled", 1.5), ("behind", "behind", None)],
     )
     def test_each_is_written_with_its_state(
-        self, fate: Fate, state: str, delay: float | None
+        self, outcome: Outcome, state: str, delay: float | None
     ) -> None:
-        item = make_item(fate, attempts=1, delay=1.5, failure=FAILURE)
+        item = make_item(outcome, attempts=1, delay=1.5, failure=FAILURE)
 
         writes = planned(item)
 
@@ -164,9 +170,9 @@ class TestParked:
 
 
 class TestCancelled:
-    @pytest.mark.parametrize("fate", ["cancel", "withdraw"])
-    def test_its_row_stays_and_says_so(self, fate: Fate) -> None:
-        item = make_item(fate, attempts=1, delay=9.0, state="scheduled")
+    @pytest.mark.parametrize("outcome", ["cancel", "withdraw"])
+    def test_its_row_stays_and_says_so(self, outcome: Outcome) -> None:
+        item = make_item(outcome, attempts=1, delay=9.0, state="scheduled")
 
         writes = planned(item)
 
@@ -237,7 +243,7 @@ class TestRows:
 
 
 class TestPromotion:
-    def promoted(self, *items: Item) -> list[str]:
+    def promoted(self, *items: InFlight) -> list[str]:
         writes = planned(*items)
         if "promote" not in names(writes):
             return []
@@ -246,9 +252,9 @@ class TestPromotion:
         keys: list[str] = values["keys"]
         return keys
 
-    @pytest.mark.parametrize("fate", ["done", "dead", "park"])
-    def test_the_next_of_a_key_may_follow_one_that_had_a_row(self, fate: Fate) -> None:
-        assert self.promoted(make_item(fate, key="k", state="parked")) == ["k"]
+    @pytest.mark.parametrize("outcome", ["done", "dead", "park"])
+    def test_the_next_of_a_key_may_follow_one_that_had_a_row(self, outcome: Outcome) -> None:
+        assert self.promoted(make_item(outcome, key="k", state="parked")) == ["k"]
 
     def test_one_that_goes_behind_may_find_that_nothing_is_before_it(self) -> None:
         assert self.promoted(make_item("behind", key="k")) == ["k"]
@@ -287,20 +293,20 @@ class TestErrors:
 
 
 @st.composite
-def items(draw: st.DrawFn) -> list[Item]:
-    found: list[Item] = []
+def items(draw: st.DrawFn) -> list[InFlight]:
+    found: list[InFlight] = []
     for position in range(11, 11 + draw(st.integers(0, 8))):
         state = draw(st.sampled_from(["", "parked", "behind", "scheduled"]))
-        fates = [fate for fate in get_args(Fate) if fate != "hold" or not state]
-        fate = draw(st.sampled_from(fates))
-        failed = fate in ("hold", "dead") or (fate != "behind" and draw(st.booleans()))
+        outcomes = [outcome for outcome in get_args(Outcome) if outcome != "hold" or not state]
+        outcome = draw(st.sampled_from(outcomes))
+        failed = outcome in ("hold", "dead") or (outcome != "behind" and draw(st.booleans()))
         found.append(
             make_item(
-                fate,
+                outcome,
                 position=position,
                 key=draw(st.sampled_from([None, "a", "b"])),
                 state=state,
-                failure=FAILURE if failed and fate != "done" else None,
+                failure=FAILURE if failed and outcome != "done" else None,
             )
         )
     return found
@@ -309,7 +315,7 @@ def items(draw: st.DrawFn) -> list[Item]:
 class TestAnyEvents:
     @given(items(), st.booleans())
     def test_the_fenced_statement_is_the_last_and_the_only_one(
-        self, items: list[Item], holding: bool
+        self, items: list[InFlight], holding: bool
     ) -> None:
         writes = planned(*items, holding=holding)
 
@@ -319,16 +325,16 @@ class TestAnyEvents:
         assert names(writes)[:-1] == [name for name in order if name in names(writes)]
 
     @given(items(), st.booleans())
-    def test_every_statement_has_its_values(self, items: list[Item], holding: bool) -> None:
+    def test_every_statement_has_its_values(self, items: list[InFlight], holding: bool) -> None:
         for write in planned(*items, holding=holding):
             assert None not in write.query.arguments(write.values)
 
     @given(items())
-    def test_every_event_is_accounted_for_once(self, items: list[Item]) -> None:
+    def test_every_event_is_accounted_for_once(self, items: list[InFlight]) -> None:
         writes = planned(*items)
 
         set_aside = ("park", "behind", "schedule", "cancel", "withdraw")
-        for name, fates in (("bury", ("dead",)), ("park", set_aside)):
-            expected = [item.position for item in items if item.fate in fates]
+        for name, outcomes in (("bury", ("dead",)), ("park", set_aside)):
+            expected = [item.position for item in items if item.outcome in outcomes]
             document = document_of(writes, name) if name in names(writes) else []
             assert [each["position"] for each in document] == expected

@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox.consumer.sharing import Key, Shares, Unit, share, targets
+from sa_outbox.consumer.lease.shares import Claimable, Key, Shares, share, targets
 
 ALL = ("a", "b", "c", "d")
 
 
-def units(holders: dict[Key, str | None], *consumers: str) -> list[Unit]:
-    return [Unit(key, owner, frozenset(consumers)) for key, owner in holders.items()]
+def units(holders: dict[Key, str | None], *consumers: str) -> list[Claimable]:
+    return [Claimable(key, owner, frozenset(consumers)) for key, owner in holders.items()]
 
 
 def partitions(*owners: str | None, name: str = "billing") -> dict[Key, str | None]:
     return {(name, number): owner for number, owner in enumerate(owners)}
 
 
-def shares(found: list[Unit], me: str) -> Shares:
+def shares(found: list[Claimable], me: str) -> Shares:
     return share(found, me, {unit.key[0] for unit in found})
 
 
@@ -81,10 +81,10 @@ def test_listeners_that_are_shared_evenly_stay_where_they_are() -> None:
 
 def test_what_others_alone_can_do_counts_for_their_share() -> None:
     found = [
-        Unit(("x", 0), "a", frozenset({"a", "b"})),
-        Unit(("y", 0), "a", frozenset({"a", "b"})),
-        Unit(("p", 0), "b", frozenset({"b"})),
-        Unit(("q", 0), "b", frozenset({"b"})),
+        Claimable(("x", 0), "a", frozenset({"a", "b"})),
+        Claimable(("y", 0), "a", frozenset({"a", "b"})),
+        Claimable(("p", 0), "b", frozenset({"b"})),
+        Claimable(("q", 0), "b", frozenset({"b"})),
     ]
 
     assert shares(found, "a") == shares(found, "b") == Shares()
@@ -112,7 +112,7 @@ def test_what_was_claimed_like_that_is_kept_for_a_while() -> None:
 
 
 def test_nobody_claims_what_stands_at_a_barrier() -> None:
-    unit = Unit(("billing", 0), None, frozenset({"a"}), is_claimable=False)
+    unit = Claimable(("billing", 0), None, frozenset({"a"}), is_claimable=False)
 
     assert shares([unit], "a") == Shares()
 

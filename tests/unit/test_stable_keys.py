@@ -21,8 +21,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sa_outbox import stable_key
-from sa_outbox.arguments import MAX_KEY_BYTES, checked_text
 from sa_outbox.errors import InvalidEvent, PayloadError, WrongArgument
+from sa_outbox.event.validation import MAX_KEY_BYTES, checked_text
 
 AN_ID = UUID("018f2a3b-0000-7000-8000-00000000002a")
 
@@ -79,7 +79,7 @@ class TestPromises:
     @pytest.mark.parametrize("seed", ["0", "1", "4711"])
     def test_another_process_makes_the_same_key_whatever_its_hashes(self, seed: str) -> None:
         program = (
-            "from sa_outbox.stable_keys import stable_key\n"
+            "from sa_outbox.event.stable_keys import stable_key\n"
             "print(stable_key('a.b', {'b': {'x', 'y', 'z', 'w'}, 'a': 0.1, 'ä': None}))"
         )
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sa_outbox.consumer.choice import PRIORITY, WAIT, leaving, within
-from sa_outbox.consumer.gaps import Gaps
+from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.queue.selection import PRIORITY, WAIT, leaving, within
 
 
 def row(position: int, *, wait: float | None = None, priority: int = 0) -> dict[int, Any]:

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Rate
-from sa_outbox.consumer.item import Item
-from sa_outbox.consumer.turnstile import LimitedLanes, Turnstile
+from sa_outbox.consumer.handler.delivery import InFlight
+from sa_outbox.consumer.loop.limits import ConcurrencyLimits, LimitedLanes
+from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
-from sa_outbox.listener import Listener
 
 
 async def handler(event: Any) -> None:
@@ -35,18 +35,18 @@ class Clock:
         return self.now
 
 
-def item(position: int, tenant: str | None) -> Item:
-    return Item((position, UUID(int=position), "a", None, tenant), position)
+def item(position: int, tenant: str | None) -> InFlight:
+    return InFlight((position, UUID(int=position), "a", None, tenant), position)
 
 
-def lanes_of(turnstile: Turnstile, clock: Clock, tenants: str) -> LimitedLanes:
+def lanes_of(turnstile: ConcurrencyLimits, clock: Clock, tenants: str) -> LimitedLanes:
     lanes = LimitedLanes(turnstile, clock)
     for position, tenant in enumerate(tenants):
         lanes.put(item(position, tenant))
     return lanes
 
 
-def taken(lanes: LimitedLanes) -> list[Item]:
+def taken(lanes: LimitedLanes) -> list[InFlight]:
     found = []
     while (one := lanes.take()) is not None:
         found.append(one)
@@ -57,7 +57,7 @@ class TestConcurrency:
     def test_a_tenant_has_no_more_at_once_than_it_may(self) -> None:
         clock = Clock()
         lanes = lanes_of(
-            Turnstile(listener(tenant_concurrency=2), lambda: None, clock), clock, "aaab"
+            ConcurrencyLimits(listener(tenant_concurrency=2), lambda: None, clock), clock, "aaab"
         )
         first = taken(lanes)
         assert [each.row[4] for each in first] == ["a", "b", "a"]
@@ -69,7 +69,9 @@ class TestConcurrency:
 
     def test_one_that_leaves_wakes_the_ranges_that_wait(self) -> None:
         clock, woken = Clock(), []
-        turnstile = Turnstile(listener(tenant_concurrency=1), lambda: woken.append(1), clock)
+        turnstile = ConcurrencyLimits(
+            listener(tenant_concurrency=1), lambda: woken.append(1), clock
+        )
         one, other = lanes_of(turnstile, clock, "a"), lanes_of(turnstile, clock, "a")
         [first] = taken(one)
         assert taken(other) == []
@@ -82,7 +84,7 @@ class TestConcurrency:
     def test_one_that_is_put_back_is_next(self) -> None:
         clock = Clock()
         lanes = lanes_of(
-            Turnstile(listener(tenant_concurrency=1), lambda: None, clock), clock, "aa"
+            ConcurrencyLimits(listener(tenant_concurrency=1), lambda: None, clock), clock, "aa"
         )
         [first] = taken(lanes)
         lanes.put_back([first])
@@ -97,9 +99,9 @@ class TestConcurrency:
     ) -> None:
         clock = Clock()
         lanes = LimitedLanes(
-            Turnstile(listener(tenant_concurrency=most), lambda: None, clock), clock
+            ConcurrencyLimits(listener(tenant_concurrency=most), lambda: None, clock), clock
         )
-        running: list[Item] = []
+        running: list[InFlight] = []
         for position, (tenant, leaves) in enumerate(story):
             lanes.put(item(position, tenant))
             if leaves and running:
@@ -117,7 +119,7 @@ class TestRates:
     def test_what_is_too_much_waits_for_its_time(self) -> None:
         clock = Clock()
         limits = {"rate": Rate(2, per=timedelta(seconds=10))}
-        lanes = lanes_of(Turnstile(listener(**limits), lambda: None, clock), clock, "abc")
+        lanes = lanes_of(ConcurrencyLimits(listener(**limits), lambda: None, clock), clock, "abc")
         assert len(taken(lanes)) == 1
         assert lanes.ready_at is not None
         assert 0 < lanes.ready_at <= 10
@@ -128,7 +130,7 @@ class TestRates:
     def test_the_rate_of_one_tenant_is_not_that_of_another(self) -> None:
         clock = Clock()
         limits = {"tenant_rate": Rate(1, per=timedelta(seconds=10))}
-        lanes = lanes_of(Turnstile(listener(**limits), lambda: None, clock), clock, "aabb")
+        lanes = lanes_of(ConcurrencyLimits(listener(**limits), lambda: None, clock), clock, "aabb")
         assert sorted(each.row[4] for each in taken(lanes)) == ["a", "b"]
         assert lanes.ready_at != inf
 

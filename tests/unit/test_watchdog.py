@@ -8,7 +8,7 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from sa_outbox.consumer.watchdog import MOST_CHARACTERS, Watchdog, stack_of
+from sa_outbox.consumer.services.watchdog import MAX_CHARACTERS, Watchdog, stack_of
 from sa_outbox.observe import LoopBlocked, Observation, Observers
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ async def test_a_stack_is_bounded() -> None:
         return deep(levels - 1) if levels else stack_of(threading.get_ident())
 
     stack = deep(200)
-    assert len(stack) <= MOST_CHARACTERS
+    assert len(stack) <= MAX_CHARACTERS
     assert stack.rstrip().count("\n") < 120
 
 

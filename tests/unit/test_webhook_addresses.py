@@ -13,7 +13,8 @@ from sa_outbox.relay.http.addresses import DENIED_4, is_permitted, parse_network
 from sa_outbox.relay.http.target import parse
 
 INSIDE = [
-    *("0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255"),
+    *("0.0.0.0", "0.1.2.3", "127.255.255.254", "::ffff:7f00:1", "64:ff9b:1::7f00:1"),
+    *("10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255"),
     *("127.0.0.1", "127.255.255.255", "169.254.169.254", "172.16.0.1", "172.31.255.255"),
     *("192.0.0.1", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.19.255.255"),
     *("198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255"),
@@ -21,24 +22,55 @@ INSIDE = [
     *("64:ff9b::127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::1", "64:ff9b:1::8.8.8.8"),
     *("100::1", "2001::1", "2001:0:7f00:1::", "2001:db8::1", "2001:10::1", "2001:2::1"),
     *("2002:7f00:1::", "2002:a00:1::", "3fff::1", "5f00::1", "fc00::1", "fd12:3456::1"),
+    # What clouds tell their machines about themselves, and Azure's host at a public address.
+    *("168.63.129.16", "::ffff:168.63.129.16", "64:ff9b::168.63.129.16", "100.100.100.200"),
+    *("192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe"),
     *("fe80::1", "fec0::1", "ff02::1", "ff0e::1", "4000::1"),
 ]
 OUTSIDE = [
     *("1.1.1.1", "8.8.8.8", "93.184.216.34", "100.63.255.255", "100.128.0.1", "172.15.0.1"),
     *("172.32.0.1", "192.167.0.1", "198.17.0.1", "198.20.0.1", "223.255.255.255", "11.0.0.1"),
+    *("168.63.129.15", "168.63.129.17"),
     *("2606:4700::1111", "2a00:1450:4001::200e", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"),
     "2001:4860:4860::8888",
+]
+REFUSED = [
+    *("", "x", "//acme.example/", "acme.example/x", "https:/acme.example", "https://"),
+    *("http://acme.example/", "ftp://acme.example/", "file:///etc/passwd"),
+    *("gopher://acme.example/", "javascript://x/", "https://u:p@acme.example/"),
+    *("https://u@acme.example/", "https://good.example@evil.example/"),
+    *("https://acme.example/#x", "https://acme.example#@evil.example/"),
+    *("https://acme.example\\@evil.example/", "https://acme.example/a b"),
+    *("https://acme.example/\r\nx: y", "https://acme.example/\x00", "https://ac\tme/"),
+    *("https://äcme.example/", "https://acme.example/ä", "https://acme.example:x/"),
+    *("https://acme.example:0/", "https://acme.example:65536/", "https://acme.example:/"),
+    *("https://.example/", "https://acme..example/", "https://acme.example./"),
+    *(
+        "https://-a.example/",
+        "https://a%2fb.example/",
+        "https://[::1",
+        "https://[::1%25e]/",
+    ),
+    *("https://[fe80::1%eth0]/", "https://[zz]/", "https://127.1/", "https://2130706433/"),
+    *("https://127.0.1/", "https://0x7f.0.0.1/", "https://017700000001/", "https://0/"),
+    *("unix:///var/run/docker.sock", "https://acme.example:443\r\nx:/"),
+    *("https://0x7f000001/", "https://0177.0.0.1/", "https://1.2.3.4.5/"),
+    *(
+        "https://127.0.0.0x1/",
+        "https://acme.example/a/../b",
+        "https://acme.example/%2e%2E/",
+    ),
+    *("https://①②⑦.0.0.1/", "https://acme.example/" + "x" * 2000),
+    *("https://" + "a" * 64 + ".example/", " https://acme.example/"),
 ]
 
 
 class TestAddresses:
-    @pytest.mark.parametrize("address", INSIDE)
-    def test_inside(self, address: str) -> None:
-        assert not is_permitted(ip_address(address))
+    def test_inside(self) -> None:
+        assert [each for each in INSIDE if is_permitted(ip_address(each))] == []
 
-    @pytest.mark.parametrize("address", OUTSIDE)
-    def test_outside(self, address: str) -> None:
-        assert is_permitted(ip_address(address))
+    def test_outside(self) -> None:
+        assert [each for each in OUTSIDE if not is_permitted(ip_address(each))] == []
 
     def test_what_is_allowed_by_hand(self) -> None:
         allow = parse_networks(["10.1.0.0/16", "fd00::/8", "64:ff9b:1::/48"])
@@ -92,44 +124,20 @@ class TestTargets:
         ],
     )
     def test_parts(self, url: str, host: str, port: int, path: str, header: str | None) -> None:
-        found = parse(url, allow_http=False)
+        found = parse(url, allow_http=False, ports="any")
 
         assert (found.scheme, found.host, found.port, found.path) == ("https", host, port, path)
         assert found.host_header == (header or f"{host}:{port}")
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            *("", "x", "//acme.example/", "acme.example/x", "https:/acme.example", "https://"),
-            *("http://acme.example/", "ftp://acme.example/", "file:///etc/passwd"),
-            *("gopher://acme.example/", "javascript://x/", "https://u:p@acme.example/"),
-            *("https://u@acme.example/", "https://good.example@evil.example/"),
-            *("https://acme.example/#x", "https://acme.example#@evil.example/"),
-            *("https://acme.example\\@evil.example/", "https://acme.example/a b"),
-            *("https://acme.example/\r\nx: y", "https://acme.example/\x00", "https://ac\tme/"),
-            *("https://äcme.example/", "https://acme.example/ä", "https://acme.example:x/"),
-            *("https://acme.example:0/", "https://acme.example:65536/", "https://acme.example:/"),
-            *("https://.example/", "https://acme..example/", "https://acme.example./"),
-            *(
-                "https://-a.example/",
-                "https://a%2fb.example/",
-                "https://[::1",
-                "https://[::1%25e]/",
-            ),
-            *("https://[fe80::1%eth0]/", "https://[zz]/", "https://127.1/", "https://2130706433/"),
-            *("https://0x7f000001/", "https://0177.0.0.1/", "https://1.2.3.4.5/"),
-            *(
-                "https://127.0.0.0x1/",
-                "https://acme.example/a/../b",
-                "https://acme.example/%2e%2E/",
-            ),
-            *("https://①②⑦.0.0.1/", "https://acme.example/" + "x" * 2000),
-            *("https://" + "a" * 64 + ".example/", " https://acme.example/"),
-        ],
-    )
-    def test_refused(self, url: str) -> None:
-        with pytest.raises(ConfigError):
-            parse(url, allow_http=False)
+    def test_refused(self) -> None:
+        def is_refused(url: str) -> bool:
+            try:
+                parse(url, allow_http=False)
+            except ConfigError:
+                return True
+            return False
+
+        assert [each for each in REFUSED if not is_refused(each)] == []
 
     @given(st.text())
     def test_whatever_is_given_it_is_parsed_or_refused(self, text: str) -> None:

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from sa_outbox import Event
 from sa_outbox.errors import Undeliverable
 from sa_outbox.relay import Message
-from sa_outbox.relay.http.answers import MOST_SHOWN, excerpt
-from sa_outbox.relay.http.breaker import FAILURES, GONE_FOR, LONG_DOWN, PROBE, Breaker
+from sa_outbox.relay.http.answers import MAX_SHOWN, excerpt
+from sa_outbox.relay.http.breaker import (
+    FAILURES,
+    GONE_SECONDS,
+    LONG_DOWN_SECONDS,
+    PROBE_SECONDS,
+    Breaker,
+)
 from sa_outbox.relay.http.headers import headers_of
 
 
@@ -36,34 +42,36 @@ class TestBreaker:
     def test_after_several_in_a_row_it_rests_but_for_one_probe_at_a_time(self) -> None:
         breaker = down()
 
-        assert breaker.ask(100.0 + PROBE - 0.1) == "rest"
-        assert [breaker.ask(100.0 + PROBE) for _ in range(3)] == ["go", "rest", "rest"]
-        assert breaker.ask(100.0 + 2 * PROBE) == "go", "the first one was never heard of again"
+        assert breaker.ask(100.0 + PROBE_SECONDS - 0.1) == "rest"
+        assert [breaker.ask(100.0 + PROBE_SECONDS) for _ in range(3)] == ["go", "rest", "rest"]
+        assert breaker.ask(100.0 + 2 * PROBE_SECONDS) == "go", (
+            "the first one was never heard of again"
+        )
 
     def test_the_first_good_answer_ends_it(self) -> None:
         breaker = down()
-        assert breaker.ask(100.0 + PROBE) == "go"
+        assert breaker.ask(100.0 + PROBE_SECONDS) == "go"
 
         breaker.succeeded()
 
-        assert [breaker.ask(100.0 + PROBE) for _ in range(3)] == ["go"] * 3
+        assert [breaker.ask(100.0 + PROBE_SECONDS) for _ in range(3)] == ["go"] * 3
 
     def test_a_failed_probe_prolongs_it(self) -> None:
         breaker = down()
-        assert breaker.ask(100.0 + PROBE) == "go"
+        assert breaker.ask(100.0 + PROBE_SECONDS) == "go"
 
-        breaker.failed(110.0 + PROBE)
+        breaker.failed(110.0 + PROBE_SECONDS)
 
-        assert breaker.ask(109.0 + 2 * PROBE) == "rest"
-        assert breaker.ask(110.0 + 2 * PROBE) == "go"
+        assert breaker.ask(109.0 + 2 * PROBE_SECONDS) == "rest"
+        assert breaker.ask(110.0 + 2 * PROBE_SECONDS) == "go"
 
     def test_it_is_known_how_long_it_has_been_down(self) -> None:
         breaker = down()
         for number in range(1, 1000):
             breaker.failed(100.0 + number)
 
-        assert not breaker.is_long_down(99.0 + LONG_DOWN)
-        assert breaker.is_long_down(100.0 + LONG_DOWN)
+        assert not breaker.is_long_down(99.0 + LONG_DOWN_SECONDS)
+        assert breaker.is_long_down(100.0 + LONG_DOWN_SECONDS)
 
     def test_one_that_asked_to_wait_is_not_down(self) -> None:
         breaker = Breaker()
@@ -77,15 +85,15 @@ class TestBreaker:
         breaker = Breaker()
         breaker.answered_gone(100.0)
 
-        assert breaker.ask(99.0 + GONE_FOR) == "gone"
-        assert breaker.is_gone(99.0 + GONE_FOR)
-        assert breaker.ask(100.0 + GONE_FOR) == "go"
+        assert breaker.ask(99.0 + GONE_SECONDS) == "gone"
+        assert breaker.is_gone(99.0 + GONE_SECONDS)
+        assert breaker.ask(100.0 + GONE_SECONDS) == "go"
 
     def test_to_ask_whether_it_is_gone_takes_no_turn(self) -> None:
         breaker = down()
 
-        assert not breaker.is_gone(100.0 + PROBE)
-        assert breaker.ask(100.0 + PROBE) == "go"
+        assert not breaker.is_gone(100.0 + PROBE_SECONDS)
+        assert breaker.ask(100.0 + PROBE_SECONDS) == "go"
 
 
 class TestExcerpt:
@@ -94,7 +102,7 @@ class TestExcerpt:
         text = excerpt(body)
 
         assert text.isprintable()
-        assert len(text) <= MOST_SHOWN + 10
+        assert len(text) <= MAX_SHOWN + 10
         text.encode()
 
     def test_what_is_readable_stays(self) -> None:

@@ -1,4 +1,4 @@
-"""Lines over time, as SVG, made here: there is nothing for a browser to load or to run."""
+"""Line charts as SVG, rendered here: there is nothing for a browser to load or run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 460, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 10, 24
-MOST_LINES: Final = 6
-MOST_POINTS: Final = 240
-"""Of one line: more than a screen shows side by side."""
+MAX_LINES: Final = 6
+MAX_POINTS: Final = 240
+"""Points per line: more than a screen can show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class Line:
     name: str
     points: Sequence[tuple[datetime, float]]
     series: int
-    """Which colour: the same listener has the same one in every picture."""
+    """The colour: a listener has the same one in every chart."""
 
 
 def chart(title: str, unit: str, lines: Sequence[Line], shown: Callable[[float], str]) -> Markup:
-    """A figure with its legend, and in words for whoever does not see it."""
-    drawn = [each for each in lines if len(each.points) > 1][:MOST_LINES]
+    """A figure with its legend, and a text description for those who can't see it."""
+    drawn = [each for each in lines if len(each.points) > 1][:MAX_LINES]
     if not drawn:
         return h.div(
             h.h3(title),
-            h.p("Two looks are needed for a picture; the next comes in a moment.", class_="empty"),
+            h.p("A chart needs two samples; the next one comes in a moment.", class_="empty"),
             class_="chart",
         )
     begin = min(each.points[0][0] for each in drawn)
@@ -66,7 +66,7 @@ def chart(title: str, unit: str, lines: Sequence[Line], shown: Callable[[float],
 
 
 def nice(highest: float) -> float:
-    """A round figure above it, so that the scale does not dance."""
+    """A round number above it, so that the scale stays steady."""
     if highest <= 0:
         return 1.0
     size: float = 1.0
@@ -78,10 +78,10 @@ def nice(highest: float) -> float:
 
 
 def thinned(points: Sequence[tuple[datetime, float]]) -> list[tuple[datetime, float]]:
-    """No more than are seen; of those that fall together the highest, which is what matters."""
-    if len(points) <= MOST_POINTS:
+    """No more points than can be seen; of those that coincide, the highest, which matters most."""
+    if len(points) <= MAX_POINTS:
         return list(points)
-    size = -(-len(points) // MOST_POINTS)
+    size = -(-len(points) // MAX_POINTS)
     parts = [points[begin : begin + size] for begin in range(0, len(points), size)]
     return [max(part, key=lambda point: point[1]) for part in parts[:-1]] + [points[-1]]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
+
+from sa_outbox.policy.delivery import Reason
 
 from .. import html as h
 from .events import event_address, stored_json
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from sa_outbox.operations.dead_letters import DeadLetter, DeadLetterDetail, DeadLetterPage
 
     from ..html import Child, Markup
-    from ..masking import Masks
+    from ..mask import Masks
     from .parts import Tone
 
 FILTERS: Final = (
@@ -45,7 +47,7 @@ FILTERS: Final = (
     "until",
     "resolution",
 )
-REASONS: Final = ("attempts", "rejected", "final", "crashes")
+REASONS: Final = get_args(Reason)
 RESOLUTIONS: Final = ("open", "replayed", "discarded", "fixed", "any")
 
 _TONES: Final[dict[str | None, Tone]] = {
@@ -229,7 +231,7 @@ def _errors(errors: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _error(error: Mapping[str, Any]) -> Markup:
-    """What was stored; of an older version perhaps, so nothing of it is taken for granted."""
+    """A stored error; perhaps of an older version, so none of its fields is assumed."""
     causes = error.get("causes")
     listed = causes if isinstance(causes, list) else []
     return h.li(

@@ -1,11 +1,11 @@
-"""Events: finding them, and one of them with its path through every listener."""
+"""Events: the search, and one event with its status for every listener."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from .. import html as h
-from ..payloads import MOST_SHOWN, parse, pretty
+from ..payloads import MAX_SHOWN, parse, pretty
 from .layout import Frame, heading, panel
 from .listeners import address_of
 from .parts import (
@@ -26,11 +26,11 @@ from .parts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sa_outbox.client.status import ListenerStatus
     from sa_outbox.operations.events import EventDetail, EventPage, EventSummary
-    from sa_outbox.status import ListenerStatus
 
     from ..html import Child, Markup
-    from ..masking import Masks
+    from ..mask import Masks
     from .parts import Tone
 
 _COLUMNS = (
@@ -61,7 +61,7 @@ def events_page(frame: Frame, page: EventPage, asked: Mapping[str, str]) -> str:
     )
     return frame.page(
         "Events",
-        heading("Events", under="Newest first. What is not retained any more is not here."),
+        heading("Events", under="Newest first. Only retained events are listed."),
         _search(frame, asked),
         panel(
             "Found",
@@ -122,7 +122,7 @@ def event_page(frame: Frame, event: EventDetail, masks: Masks) -> str:
         h.nav(h.a("Events", href=frame.url("/events")), aria_label="Back", class_="crumbs"),
         heading(value(event.event_type or "Event"), under=h.code(str(event.event_id))),
         facts(
-            ("Position", "not in the log any more" if event.position is None
+            ("Position", "no longer in the log" if event.position is None
              else count(event.position)),
             ("Written (UTC)", moment(event.created_at)),
             ("Key", value(summary.key if summary else None)),
@@ -138,17 +138,17 @@ def event_page(frame: Frame, event: EventDetail, masks: Masks) -> str:
 
 
 def stored_json(text: str | None, masks: Masks, title: str) -> Markup:
-    """Masked, printed, and not more than a page takes."""
+    """Masked, formatted, and truncated to what fits on a page."""
     if text is None:
-        return h.p("It is not in the log any more.", class_="empty")
+        return h.p("It is no longer in the log.", class_="empty")
     try:
         shown = pretty(masks.shown(parse(text)))
     except RecursionError:
         return h.p("It is nested too deeply to be shown.", class_="empty")
-    if len(shown) <= MOST_SHOWN:
+    if len(shown) <= MAX_SHOWN:
         return json_block(shown, title)
-    note = h.p(f"The first {MOST_SHOWN:,} of {len(shown):,} characters.", class_="note")
-    return h.div(note, json_block(shown[:MOST_SHOWN], title))
+    note = h.p(f"The first {MAX_SHOWN:,} of {len(shown):,} characters.", class_="note")
+    return h.div(note, json_block(shown[:MAX_SHOWN], title))
 
 
 def _path(frame: Frame, event: EventDetail) -> Markup:

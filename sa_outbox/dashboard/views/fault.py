@@ -1,4 +1,4 @@
-"""A page for what went wrong, and the one that asks who you are."""
+"""The error page, and the sign-in page."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _PAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every page knows of the request it answers."""
+    """What every page knows about its request."""
 
     settings: DashboardSettings
     visit: Visit
@@ -96,7 +96,7 @@ class Frame:
 
 
 def heading(title: Child, *beside: Child, under: Child = None) -> Markup:
-    """The title of a page, with what can be done beside it."""
+    """The title of a page, with its actions next to it."""
     return h.div(
         h.div(h.h1(title), h.p(under, class_="under") if under is not None else None),
         h.div(*beside, class_="actions") if beside else None,

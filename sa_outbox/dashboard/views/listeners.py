@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from .. import html as h
 from .layout import Frame, heading, panel
+from .listener_state import standing
 from .parts import NOTHING, Column, ago, count, facts, moment, query, span, state, table, value
-from .standing import standing
 
 if TYPE_CHECKING:
     from sa_outbox.operations.overview import Cursor, ListenerOverview, Overview
 
     from ..html import Child, Markup
 
-MOST_COUNTED = 1000
+MAX_COUNTED = 1000
 
 _COLUMNS = (
     Column("Listener"),
@@ -42,7 +42,7 @@ def listeners_table(frame: Frame, seen: Overview) -> Markup:
 
 def _row(frame: Frame, each: ListenerOverview, seen: Overview) -> list[Child]:
     stands = standing(each, seen)
-    dead = count(each.dead_letters, MOST_COUNTED)
+    dead = count(each.dead_letters, MAX_COUNTED)
     parked = each.deliveries.parked + each.deliveries.behind
     return [
         h.a(value(each.name), href=address_of(frame, each.name)),
@@ -100,7 +100,7 @@ def listener_page(
                 "Partitions",
                 _PARTITION,
                 [_cursor(cursor, seen) for cursor in each.cursors],
-                empty="It is registered no more; its dead letters are what is left of it.",
+                empty="It is no longer registered; only its dead letters remain.",
             ),
         ),
         actions,
@@ -114,7 +114,7 @@ def _facts(frame: Frame, each: ListenerOverview, seen: Overview) -> list[tuple[s
         ("Lag", span(each.lag_seconds) if each.lag_seconds else "none"),
         ("Waiting events", count(each.lag_events)),
         ("Dead letters", h.a(
-            count(each.dead_letters, MOST_COUNTED),
+            count(each.dead_letters, MAX_COUNTED),
             href=frame.url(query("/dead-letters", {"listener": each.name})))),
         ("Parked", f"{waits.parked:,}, and {waits.behind:,} behind them"),
         ("Scheduled", count(waits.scheduled)),

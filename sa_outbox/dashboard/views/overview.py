@@ -1,4 +1,4 @@
-"""The first page: is anything wrong, how fast does it go, who is behind."""
+"""The first page: is anything wrong, how fast is it, who is behind."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from .. import html as h
 from ..html import Child, Markup, joined
-from .chart import MOST_LINES, Line, chart
+from .chart import MAX_LINES, Line, chart
 from .layout import Frame, heading, panel
+from .listener_state import Standing, standing
 from .listeners import listeners_table
 from .parts import NOTHING, ago, count, rate, span, value
-from .standing import Standing, standing
 
 if TYPE_CHECKING:
     from sa_outbox.operations.overview import Overview
@@ -35,7 +35,7 @@ def overview_page(frame: Frame, seen: Overview, history: History) -> str:
 
 
 def live_parts(frame: Frame, seen: Overview, history: History) -> dict[str, list[Child]]:
-    """The inside of each element that changes, by its id."""
+    """The content of each element that changes, by its id."""
     return {
         "tiles": list(_tiles(frame, seen, history)),
         "charts": [_throughput(history), _lag(history)],
@@ -109,9 +109,9 @@ def _tile(
 
 
 def _series(history: History) -> dict[str, int]:
-    """A colour for each listener; 0 is for what is written."""
+    """A colour for each listener; 0 is for events written."""
     names = sorted({name for each in history.samples for name in each.points})
-    return {name: 1 + number % (MOST_LINES - 1) for number, name in enumerate(names)}
+    return {name: 1 + number % (MAX_LINES - 1) for number, name in enumerate(names)}
 
 
 def _throughput(history: History) -> Markup:
@@ -129,7 +129,7 @@ def _throughput(history: History) -> Markup:
 def _lag(history: History) -> Markup:
     samples, series = list(history.samples), _series(history)
     latest = samples[-1].points if samples else {}
-    worst = sorted(latest, key=lambda name: (-latest[name].lag_seconds, name))[:MOST_LINES]
+    worst = sorted(latest, key=lambda name: (-latest[name].lag_seconds, name))[:MAX_LINES]
     lines = [
         Line(
             name,

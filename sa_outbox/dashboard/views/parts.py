@@ -1,4 +1,4 @@
-"""Small things that pages are made of: times, figures, states, tables, pagers."""
+"""Building blocks of the pages: times, numbers, states, tables, pagers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tone: TypeAlias = Literal["good", "warn", "bad", "quiet", "info"]
 
 NOTHING: Final = "\u2013"
 """Where there is no value: a dash."""
-# What changes the text around it, or is not seen at all.
+# Characters that change the surrounding text, or are invisible.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
 )
@@ -33,7 +33,7 @@ class Column:
 
 
 def value(text: str | None) -> Markup:
-    """Something of the user's: shown as it is, apart from the text around it."""
+    """A user's text: shown verbatim, set apart from the surrounding text."""
     if text is None:
         return h.span(NOTHING, class_="none")
     return h.bdi(visible(text))
@@ -44,7 +44,7 @@ def visible(text: str) -> str:
 
 
 def state(word: str, tone: Tone) -> Markup:
-    """By colour and by word: nobody has to see the colour."""
+    """By colour and by word: nobody depends on seeing the colour."""
     return h.span(word, class_=f"state {tone}")
 
 
@@ -66,7 +66,7 @@ def ago(at: datetime | None, now: datetime) -> Markup:
 
 
 def span(seconds: float | None) -> str:
-    """A time a person can take in."""
+    """A duration that is easy to read."""
     if seconds is None:
         return NOTHING
     if seconds < 0.95:
@@ -78,7 +78,7 @@ def span(seconds: float | None) -> str:
 
 
 def count(number: int, most: int | None = None) -> str:
-    """With its thousands apart; a figure that was counted up to *most* is a lower bound."""
+    """With thousands separators; a number that was counted up to *most* is a lower bound."""
     return f"{number:,}" + ("+" if most is not None and number >= most else "")
 
 
@@ -89,8 +89,8 @@ def rate(per_second: float) -> str:
 def table(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child]], *, empty: str
 ) -> Markup:
-    """With a head and a caption. On a narrow screen each row is a card, so each cell knows the
-    title of its column; the roles stay although the layout changes."""
+    """A table with a head and a caption. On a narrow screen each row becomes a card, so each cell
+    knows its column's title; the roles stay although the layout changes."""
     body = [
         h.tr(
             *(

@@ -1,19 +1,20 @@
-"""Webhooks: one POST for each event, signed, and only to where somebody wants it to go.
+"""Webhooks: one signed POST per event, and only to addresses that are allowed.
 
-====================================================================  ===========================
-a message is posted and its answer judged                             ``webhook.py``
-one request goes out, and not too much of an answer comes back        ``exchange.py``
-which answers are success, a retry, or the end                        ``answers.py``
-one host that is down is not attempted for every event                ``breaker.py``
-connections that are idle are used again                              ``connections.py``
-a name is resolved once, each address checked, and dialled            ``dialling.py``
-which addresses are nobody's business                                 ``addresses.py``
-an address as it is written, taken apart once                         ``target.py``
-secrets, by name or by value                                          ``secret.py``
-====================================================================  ===========================
+==================  ==============================================================================
+``webhook.py``      posts a message and evaluates the response
+``headers.py``      the headers: the message's own, sanitised, and ours
+``exchange.py``     sends one request and reads a bounded response
+``answers.py``      which responses mean success, retry, or give up
+``breaker.py``      does not attempt every event on a host that is down
+``connections.py``  reuses idle connections
+``dial.py``         resolves a name once, checks each address, and dials
+``addresses.py``    which addresses are allowed
+``target.py``       parses a URL once
+``secret.py``       secrets, by name or by value
+==================  ==============================================================================
 
-Needs the extra ``sa_outbox[http]``. The signature is of ``sa_outbox.webhooks``, which receivers use
-without it.
+Needs the extra ``sa_outbox[http]``. The signature comes from ``sa_outbox.webhooks``, which
+receivers use without it.
 """
 
 from sa_outbox.errors import ConfigError

@@ -1,8 +1,8 @@
-"""Which addresses a webhook may be sent to: those of the public Internet, and what is allowed by
-hand.
+"""Which addresses a webhook may be sent to: the public Internet, and what is explicitly allowed.
 
-A list of our own. ``ipaddress.is_global`` says True for addresses that lead inside: 64:ff9b::/96 is
-turned into IPv4 by the network, ::7f00:1 is 127.0.0.1 written in an old way, and multicast is many.
+Our own list: ``ipaddress.is_global`` is True for addresses that lead inside. 64:ff9b::/96 is
+translated to IPv4 by the network, ::7f00:1 is an old notation of 127.0.0.1, and multicast reaches
+many.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ DENIED_4: tuple[IPv4Network, ...] = tuple(
         "10.0.0.0/8",  # private
         "100.64.0.0/10",  # carrier-grade NAT, and the inside of some clouds
         "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # Azure's wire server: a public address that leads to the host
         "169.254.0.0/16",  # link-local: the metadata of clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # IETF protocols
@@ -49,7 +50,7 @@ DENIED_4: tuple[IPv4Network, ...] = tuple(
     )
 )
 OPEN_6 = IPv6Network("2000::/3")
-"""The only part of IPv6 that is given out: all else is denied without a list."""
+"""The only allocated part of IPv6: everything else is denied without a list."""
 DENIED_6: tuple[IPv6Network, ...] = tuple(
     IPv6Network(each)
     for each in (
@@ -61,41 +62,52 @@ DENIED_6: tuple[IPv6Network, ...] = tuple(
     )
 )
 _MAPPED = IPv6Network("::ffff:0:0/96")
-"""IPv4, written as IPv6: the machine itself unpacks it."""
+"""IPv4 written as IPv6: the machine itself unpacks it."""
 _NAT64 = IPv6Network("64:ff9b::/96")
-"""The network's gateway unpacks it; what DNS64 answers where there is only IPv6. Its local sister
-64:ff9b:1::/48 leads inside by its purpose, and is denied with all else."""
+"""The network's gateway unpacks it; DNS64 returns it in IPv6-only networks. Its local counterpart
+64:ff9b:1::/48 is meant to lead inside, and is denied with everything else."""
 
 
 def parse_networks(given: Iterable[str]) -> tuple[Network, ...]:
-    """Raises ``ConfigError`` for what is no network."""
+    """Raises ``ConfigError`` for invalid networks."""
     if isinstance(given, str):
-        raise ConfigError(f'allow must be a tuple of networks, as ("10.1.0.0/16",): {given!r}')
+        raise ConfigError(f'allow must be a tuple of networks, like ("10.1.0.0/16",): {given!r}')
     try:
         return tuple(ip_network(each) for each in given)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"allow has what is no network: {error}") from error
+        raise ConfigError(f"allow has an invalid network: {error}") from error
 
 
 def parse_address(text: str) -> Address:
-    """Raises ``ValueError``, also for one with a zone: that is an interface of this machine."""
+    """Raises ``ValueError``, also for an address with a zone: that is an interface of this
+    machine."""
     if "%" in text:
         raise ValueError(f"an address with a zone: {text!r}")
     return ip_address(text)
 
 
+def is_allowed(address: Address, allow: tuple[Network, ...]) -> bool:
+    """Whether it is in one of the explicitly allowed networks."""
+    address = _unmapped(address)
+    return any(address in network for network in allow)
+
+
 def is_permitted(address: Address, allow: tuple[Network, ...] = ()) -> bool:
-    """Whether a webhook may be sent there. Of an address that holds another one, that one
-    counts."""
-    if isinstance(address, IPv6Address) and address in _MAPPED:
-        address = _last_four(address)
-    if any(address in network for network in allow):
+    """Whether a webhook may be sent there. If an address embeds another one, that one counts."""
+    address = _unmapped(address)
+    if is_allowed(address, allow):
         return True
     if isinstance(address, IPv6Address) and address in _NAT64:
         return is_permitted(_last_four(address))
     if isinstance(address, IPv4Address):
         return not any(address in network for network in DENIED_4)
     return address in OPEN_6 and not any(address in network for network in DENIED_6)
+
+
+def _unmapped(address: Address) -> Address:
+    if isinstance(address, IPv6Address) and address in _MAPPED:
+        return _last_four(address)
+    return address
 
 
 def _last_four(address: IPv6Address) -> IPv4Address:

@@ -1,12 +1,12 @@
-"""What an answer means. Pure: a status and headers to what becomes of the message.
+"""What a response means. Pure: from status and headers to the message's outcome.
 
 =======================================  =========================================================
-2xx                                      it has the event: done, whatever its body says
+2xx                                      it has the event: done, whatever the body says
 410                                      the endpoint is gone: a dead letter, as are the next ones
-429, 503 with ``Retry-After``            again, not before that time, at most a day; others wait too
-408, 425, 429, 5xx                       again by the retry policy
-3xx                                      the same: nothing is followed, and maintenance has an end
-other 4xx                                it will never take it: a dead letter; or again, by choice
+429, 503 with ``Retry-After``            retry after that time, at most a day; others wait too
+408, 425, 429, 5xx                       retry according to the policy
+3xx                                      retry: redirects are not followed, and maintenance ends
+other 4xx                                it will never accept it: a dead letter; optionally retry
 =======================================  =========================================================
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 GONE = 410
 AWAY = frozenset({502, 503, 504})
-"""Said by what stands before the endpoint: they tell about it, and not about this event."""
-MOST_SHOWN = 500
-"""Characters of an answer's body that are kept."""
+"""Sent by a proxy in front of the endpoint: they concern the endpoint, not this event."""
+MAX_SHOWN = 500
+"""Characters of a response body that are kept."""
 _AGAIN = frozenset({408, 425, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, as far as it was read."""
+    """A response, as far as it was read."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,13 +41,13 @@ class Reply:
 
 
 class BadAnswer(RelayError):
-    """The endpoint answered, and not with success."""
+    """The endpoint answered, but not with success."""
 
     def __init__(self, text: str, response: Reply) -> None:
         super().__init__(text)
         self.response = response
         """Where the consumer finds ``Retry-After``. It waits for the longer of that and its policy:
-        an answer that asks for no time at all must not use up the attempts in a moment."""
+        a response that asks for no delay must not use up the attempts in a moment."""
 
 
 def judge(reply: Reply, *, retry_4xx: bool) -> Answer:
@@ -63,8 +63,8 @@ def judge(reply: Reply, *, retry_4xx: bool) -> Answer:
 
 
 def excerpt(body: bytes) -> str:
-    """The beginning of a body as text that can be stored and shown: a stranger wrote it."""
-    text = body[: 4 * MOST_SHOWN].decode(errors="backslashreplace")
-    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:MOST_SHOWN])
-    shown = shown[:MOST_SHOWN] + (" ..." if len(text) > MOST_SHOWN else "")
+    """The beginning of a body as text that is safe to store and show: a stranger wrote it."""
+    text = body[: 4 * MAX_SHOWN].decode(errors="backslashreplace")
+    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:MAX_SHOWN])
+    shown = shown[:MAX_SHOWN] + (" ..." if len(text) > MAX_SHOWN else "")
     return f": {shown}" if shown.strip() else ""

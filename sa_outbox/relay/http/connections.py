@@ -1,8 +1,8 @@
-"""Connections that are open and idle, for the next message to the same host.
+"""Open idle connections, for the next message to the same host.
 
-Not httpcore2's pool: for each request it looks at every connection that there is, which with 32 of
-them costs more than the request. Here a message takes the one that was used last, and puts it back.
-How many there are at once is up to the listener's ``concurrency``.
+Not httpcore2's pool: for each request it examines every connection, which with 32 of them costs
+more than the request. Here a message takes the most recently used one, and puts it back. The
+listener's ``concurrency`` limits how many there are.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ import httpcore2
 if TYPE_CHECKING:
     import ssl
 
-IDLE = 20.0
-"""Seconds after which an idle connection is not used again: many servers close theirs after 60."""
-MOST_IDLE = 100
+IDLE_SECONDS = 20.0
+"""Seconds after which an idle connection is not reused: many servers close theirs after 60."""
+MAX_IDLE = 100
 
 
 class Connections:
-    def __init__(self, ssl_context: ssl.SSLContext, backend: httpcore2.AsyncNetworkBackend) -> None:
+    def __init__(
+        self,
+        ssl_context: ssl.SSLContext,
+        secure: httpcore2.AsyncNetworkBackend,
+        plain: httpcore2.AsyncNetworkBackend,
+    ) -> None:
+        """*secure* connects for https, *plain* for http."""
         self._ssl_context = ssl_context
-        self._backend = backend
+        self._secure = secure
+        self._plain = plain
         self._idle: dict[tuple[bytes, bytes, int], list[httpcore2.AsyncHTTPConnection]] = {}
         self._open = True
 
     async def take_idle(self, url: httpcore2.URL) -> httpcore2.AsyncHTTPConnection | None:
-        """One that was used before, and by nobody else until it is given back."""
+        """A used connection, exclusive until it is given back."""
         origin = url.origin
         idle = self._idle.get((origin.scheme, origin.host, origin.port), [])
         while idle:
@@ -39,18 +46,18 @@ class Connections:
         return None
 
     def make(self, url: httpcore2.URL) -> httpcore2.AsyncHTTPConnection:
-        """A new one. Connects with its first request."""
+        """A new connection. Connects with its first request."""
         return httpcore2.AsyncHTTPConnection(
             url.origin,
             ssl_context=self._ssl_context,
-            keepalive_expiry=IDLE,
-            network_backend=self._backend,
+            keepalive_expiry=IDLE_SECONDS,
+            network_backend=self._secure if url.scheme == b"https" else self._plain,
         )
 
     async def give_back(
         self, url: httpcore2.URL, connection: httpcore2.AsyncHTTPConnection
     ) -> None:
-        """In any case, also after an error. One that is not idle then is closed."""
+        """Give it back in any case, even after an error. If it is not idle then, it is closed."""
         if not self._open or not connection.is_available():
             if not connection.is_closed():
                 with anyio.CancelScope(shield=True):
@@ -59,8 +66,8 @@ class Connections:
         origin = url.origin
         idle = self._idle.setdefault((origin.scheme, origin.host, origin.port), [])
         idle.append(connection)
-        # The last one is used first; so those that have waited longest are at the front.
-        if len(idle) > MOST_IDLE or idle[0].has_expired():
+        # The last one is used first; so those idle longest are at the front.
+        if len(idle) > MAX_IDLE or idle[0].has_expired():
             with anyio.CancelScope(shield=True):
                 await idle.pop(0).aclose()
 

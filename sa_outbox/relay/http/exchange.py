@@ -1,6 +1,6 @@
-"""One request and its answer, as much of it as is wanted.
+"""One request and its bounded response.
 
-In memory a stranger's answer is bounded by what is read of it, 64 kB; in time by the caller.
+A stranger's response is bounded in memory by what is read of it, 64 kB, and in time by the caller.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from .connections import Connections
 
-MOST_READ = 64 * 1024
-"""Bytes of an answer's body."""
-FOR_THE_BODY = 2.0
-"""Seconds. The status has come, and decides: nothing in the body changes it."""
+MAX_READ = 64 * 1024
+"""Maximum bytes of a response body."""
+BODY_SECONDS = 2.0
+"""Seconds for the body. The status has arrived and decides: nothing in the body changes it."""
 UNREACHED = (
     OSError,
     ssl.SSLError,
@@ -30,15 +30,15 @@ UNREACHED = (
     httpcore2.TimeoutException,
     httpcore2.RemoteProtocolError,
 )
-"""What is raised when there is no answer."""
+"""Raised when there is no response."""
 _BROKEN_OFF = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
 
 
 async def exchange(connections: Connections, request: httpcore2.Request) -> Reply:
-    """Over an idle connection if there is one, else over a new one.
+    """Use an idle connection if there is one, otherwise a new one.
 
-    A server may close an idle connection at the moment in which it is used again. Nothing is wrong
-    then, and the event need not wait for its next attempt: it is sent once more, over a new one.
+    A server may close an idle connection just as it is reused. Nothing is wrong then, and the event
+    need not wait for its next attempt: it is sent once more, over a new connection.
     """
     idle = await connections.take_idle(request.url)
     if idle is not None:
@@ -63,14 +63,14 @@ async def _exchange(
 
 
 async def _beginning(response: httpcore2.Response) -> bytes:
-    """As much of the body as comes soon and is not too much; none of it is worth an error."""
+    """As much of the body as arrives soon, up to a limit; a failure here is ignored."""
     body = bytearray()
-    with suppress(*UNREACHED), anyio.move_on_after(FOR_THE_BODY):
+    with suppress(*UNREACHED), anyio.move_on_after(BODY_SECONDS):
         async for part in response.aiter_stream():
             body += part
-            if len(body) >= MOST_READ:
+            if len(body) >= MAX_READ:
                 break
-    return bytes(body[:MOST_READ])
+    return bytes(body[:MAX_READ])
 
 
 def _lower(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The headers of a webhook: the message's own, made safe, and those that are ours to set."""
+"""The headers of a webhook: the message's own, sanitised, and ours."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ _OURS = frozenset(
         *("webhook-id", "webhook-signature", "webhook-timestamp", "forwarded", "x-forwarded-for"),
     }
 )
-"""Left out of what an event brings along: they say how the request is to be read, and who sends
-it."""
+"""Dropped from an event's headers: they control how the request is read, and who sends it."""
 
 
 def headers_of(message: Message) -> dict[str, str]:
-    """Names in lower case with hyphens: some servers drop those with an underscore.
+    """Lower-case names with hyphens: some servers drop names with underscores.
 
-    In values, what is not visible ASCII is percent-encoded, as CloudEvents ask for, and so are
-    space, ``"`` and ``%``: a line end can't get into the request. Raises ``Undeliverable`` for what
-    is no name.
+    In values, everything that is not visible ASCII is percent-encoded, as CloudEvents requires, and
+    so are space, ``"`` and ``%``: a line end can't get into the request. Raises ``Undeliverable``
+    for an invalid name.
     """
     headers: dict[str, str] = {}
     for given, value in message.headers.items():
         name = given.lower().replace("_", "-")
         if not _NAME.fullmatch(name):
-            raise Undeliverable(f"no HTTP header has the name {given!r}", kind="serialization")
+            raise Undeliverable(f"invalid HTTP header name {given!r}", kind="serialization")
         if name not in _OURS:
             headers[name] = quote(value, safe=_PLAIN, errors="replace")
     headers["content-type"] = quote(message.content_type, safe=_PLAIN + " ")

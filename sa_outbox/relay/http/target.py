@@ -1,7 +1,7 @@
-"""Where a webhook goes: its address, taken apart once.
+"""Where a webhook goes: its URL, parsed once.
 
 The parts are what is dialled and sent, and nothing parses the text a second time: two parsers that
-disagree about where the host ends are how such checks are got round.
+disagree about where the host ends are how such checks are bypassed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sa_outbox.errors import ConfigError
 
 from .addresses import Address, parse_address
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Ports: TypeAlias = frozenset[int] | Literal["any"]
+
 LONGEST = 2000
 _PORTS = {"https": 443, "http": 80}
+PORTS = frozenset(_PORTS.values())
+"""Allowed ports by default: other ports are used for other things than HTTP."""
 _SEEN = re.compile(r"[!-~]+")
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://"
@@ -34,9 +42,9 @@ class Target:
     """A name, or an address without brackets."""
     port: int
     path: str
-    """With the query."""
+    """Includes the query."""
     address: Address | None
-    """If the host is one."""
+    """If the host is an address."""
 
     @property
     def host_header(self) -> str:
@@ -44,8 +52,18 @@ class Target:
         return shown if self.port == _PORTS[self.scheme] else f"{shown}:{self.port}"
 
 
-def parse(url: str, *, allow_http: bool) -> Target:
-    """Raises ``ConfigError``. Never shows more of the address than its host: the rest may hold a
+def parse_ports(given: Iterable[int] | Literal["any"]) -> Ports:
+    """Raises ``ConfigError`` for an invalid port."""
+    if given == "any":
+        return "any"
+    found = () if isinstance(given, (str, int)) else tuple(given)
+    if not found or not all(type(each) is int and 0 < each < 65536 for each in found):
+        raise ConfigError(f'ports are numbers, like (443, 8443), or "any": {given!r}')
+    return frozenset(found)
+
+
+def parse(url: str, *, allow_http: bool, ports: Ports = PORTS) -> Target:
+    """Raises ``ConfigError``. Shows no more of the URL than its host: the rest may contain a
     secret."""
     if not isinstance(url, str) or not _SEEN.fullmatch(url) or len(url) > LONGEST:
         raise ConfigError(
@@ -65,6 +83,11 @@ def parse(url: str, *, allow_http: bool) -> Target:
     port = int(found["port"]) if found["port"] else _PORTS[scheme]
     if not 0 < port < 65536:
         raise ConfigError(f"the address of a webhook has the port {port}")
+    if ports != "any" and port not in ports:
+        known = ", ".join(map(str, sorted(ports)))
+        raise ConfigError(
+            f"webhooks are sent to the ports {known}, not {port}; ports= permits more"
+        )
     path = found["path"] or "/"
     if any(_DOTS.fullmatch(each) for each in path.split("/")):
         raise ConfigError("the path of a webhook has a part that is . or ..")
@@ -77,10 +100,10 @@ def _address(host: str) -> Address | None:
         try:
             return parse_address(host[1:-1])
         except ValueError:
-            raise ConfigError(f"the host of a webhook is no address: {host}") from None
+            raise ConfigError(f"the host of a webhook is not a valid address: {host}") from None
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(each) for each in labels):
-        raise ConfigError(f"the host of a webhook is no name: {host}")
+        raise ConfigError(f"the host of a webhook is not a valid name: {host}")
     if not _NUMBER.fullmatch(labels[-1]):
         return None
     try:

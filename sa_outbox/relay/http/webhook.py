@@ -1,12 +1,12 @@
 """Webhooks: each event is one signed POST.
 
-httpcore2, the part of httpx2 that speaks HTTP, and not httpx2 itself: it follows no redirect, reads
-no proxy from the environment, keeps no cookies and unpacks nothing, so none of that has to be
-switched off; and it asks our own ``Guarded`` for each connection.
+httpcore2, the HTTP layer of httpx2, and not httpx2 itself: it follows no redirects, reads no proxy
+from the environment, keeps no cookies and decompresses nothing, so none of that has to be switched
+off; and it uses our own ``Guarded`` for each connection.
 
 What a stranger's server can do to us is bounded: in time by one deadline for everything from the
-name to the answer (a time limit for each read never fires on a server that sends a byte per
-second), in memory by reading 64 kB of an answer and closing then.
+name to the response (a time limit per read never fires on a server that sends a byte per second),
+in memory by reading 64 kB of a response and then closing.
 """
 
 from __future__ import annotations
@@ -14,33 +14,35 @@ from __future__ import annotations
 import ssl
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 import anyio
 import httpcore2
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
-from sa_outbox.retry import RetryPolicy
-from sa_outbox.retry_after import retry_after
+from sa_outbox.policy.checks import check_span
+from sa_outbox.policy.retry import RetryPolicy
+from sa_outbox.policy.retry_after import retry_after
 from sa_outbox.webhooks import keys_of, sign
 
-from .addresses import is_permitted, parse_networks
+from ..errors import with_cause
+from .addresses import is_allowed, is_permitted, parse_networks
 from .answers import AWAY, GONE, BadAnswer, Reply, judge
 from .breaker import Breaker
 from .connections import Connections
-from .dialling import Denied, Guarded
+from .dial import Denied, Guarded
 from .exchange import UNREACHED, exchange
 from .headers import headers_of
-from .secret import Secret, value_of
-from .target import Target, parse
+from .secret import Secret, check_bearer, value_of
+from .target import PORTS, Ports, Target, parse, parse_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sa_outbox.relay.message import Answer, Message
 
-    from .dialling import Resolve
+    from .dial import Resolve
 
 RETRY = RetryPolicy(
     schedule=[
@@ -50,8 +52,8 @@ RETRY = RetryPolicy(
         *(timedelta(hours=each) for each in (2, 5, 10, 14, 20, 24)),
     ]
 )
-"""Ten attempts over about three days: somebody else's weekend."""
-MOST_KNOWN = 10_000
+"""Ten attempts over about three days: long enough for a weekend."""
+MAX_KNOWN = 10_000
 _LONGEST_REST = timedelta(hours=1)
 
 
@@ -67,14 +69,15 @@ class Webhook:
             to="https://acme.example/hooks",
         )
 
-    *secrets* sign each message; two of them while they are changed, and an empty tuple for an
-    endpoint that wants no signature. *bearer* is sent as ``Authorization``. *timeout* is for all of
-    a message, from resolving the name to the answer; it has to be less than that of the relay.
-    *allow* are networks that are not public and may be sent to all the same; *allow_http* permits
-    addresses without TLS. *ssl_context* replaces the machine's own trust, for a certificate
-    authority of your own; one that verifies nothing is refused. *retry_4xx* attempts again what
-    other 4xx answers would make a dead letter. *give_up_after* is the age from which events are
-    given up while the endpoint is down. *resolve* replaces the resolver.
+    *secrets* sign each message; pass two during a rotation, and an empty tuple for an endpoint that
+    wants no signature. *bearer* is sent as ``Authorization``. *timeout* covers a whole message,
+    from resolving the name to the response; it must be less than the relay's. *allow* are private
+    networks that may be sent to; *allow_http* permits URLs without TLS, ``"inside"`` only in the
+    networks of *allow*. *ports* are those that may
+    be dialled, or ``"any"``. *ssl_context* replaces the machine's own trust, for a certificate
+    authority of your own; one that verifies nothing is refused. *retry_4xx* retries what other
+    4xx responses would make a dead letter. *give_up_after* is the age from which events are given
+    up while the endpoint is down. *resolve* replaces the resolver.
     """
 
     keeps_order = False
@@ -89,19 +92,22 @@ class Webhook:
         bearer: str | Secret | None = None,
         timeout: timedelta = timedelta(seconds=15),
         allow: Sequence[str] = (),
-        allow_http: bool = False,
+        allow_http: bool | Literal["inside"] = False,
+        ports: Iterable[int] | Literal["any"] = PORTS,
         ssl_context: ssl.SSLContext | None = None,
         retry_4xx: bool = False,
         give_up_after: timedelta = timedelta(days=3),
         resolve: Resolve | None = None,
     ) -> None:
         self._secrets = [secrets] if isinstance(secrets, (str, Secret)) else list(secrets)
-        self._bearer = bearer
+        self._bearer = check_bearer(bearer) if isinstance(bearer, str) else bearer
         self._timeout = _seconds("timeout", timeout)
         self.deadline = timeout
         self._give_up_after = _seconds("give_up_after", give_up_after)
         self._allow = parse_networks(allow)
-        self._allow_http = allow_http
+        self._allow_http = bool(allow_http)
+        self._http_inside = allow_http == "inside"
+        self._ports: Ports = parse_ports(ports)
         self._ssl_context = _checked_context(ssl_context)
         self._retry_4xx = retry_4xx
         self._resolve = resolve
@@ -117,19 +123,24 @@ class Webhook:
 
     @staticmethod
     def quote(field: str) -> str:
-        """For a field of an event in ``to=``: it stays within its part of the address."""
+        """Quote an event's field in ``to=``: it stays within its part of the URL."""
         return quote(field, safe="")
 
     def check_destination(self, destination: str) -> None:
-        target = parse(destination, allow_http=self._allow_http)
-        if target.address is not None and not is_permitted(target.address, self._allow):
+        target = parse(destination, allow_http=self._allow_http, ports=self._ports)
+        if target.address is None:
+            return
+        if not is_permitted(target.address, self._allow):
             raise ConfigError(
-                f"webhooks are not sent to {target.address}, which is no public address; allow= "
+                f"webhooks are not sent to {target.address}, which is not a public address; allow= "
                 "permits networks of your own"
             )
+        inside = is_allowed(target.address, self._allow)
+        if target.scheme == "http" and self._http_inside and not inside:
+            raise ConfigError(f"a webhook is sent to {target.address} by https, not by http")
 
     def is_gone(self, destination: str) -> bool:
-        """Whether it answered 410 not long ago."""
+        """Whether it recently answered 410."""
         return self._breaker(destination).is_gone(monotonic())
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
@@ -152,7 +163,7 @@ class Webhook:
         try:
             request = self._request(message)
         except ConfigError as error:  # a secret is missing: this machine's fault, not the event's
-            return _because(RelayUnavailable(str(error)), error)
+            return with_cause(RelayUnavailable(str(error)), error)
         except Undeliverable as error:
             return error
         return await self._exchange(request, breaker)
@@ -163,16 +174,17 @@ class Webhook:
                 reply = await self._reply(request)
         except TimeoutError as error:
             breaker.failed(monotonic())
-            return _because(RelayError(f"no answer within {self._timeout:g} s"), error)
+            return with_cause(RelayError(f"no answer within {self._timeout:g} s"), error)
         except Denied as error:
             breaker.succeeded()
             return Undeliverable(str(error), kind="unknown-destination")
         except httpcore2.LocalProtocolError as error:
-            text = f"no request could be made of the message: {error}"
-            return _because(Undeliverable(text, kind="serialization"), error)
+            # Without its text, which quotes the offending header: that may be the secret one.
+            text = f"the message could not be turned into a request: {type(error).__name__}"
+            return Undeliverable(text, kind="serialization")
         except UNREACHED as error:
             breaker.failed(monotonic())
-            return _because(RelayError(f"{type(error).__name__}: {error}"), error)
+            return with_cause(RelayError(f"{type(error).__name__}: {error}"), error)
         answer = judge(reply, retry_4xx=self._retry_4xx)
         self._learn(breaker, reply, answer)
         return answer
@@ -194,12 +206,14 @@ class Webhook:
             age = (datetime.now(UTC) - created_at).total_seconds()
             if age > self._give_up_after:
                 return Undeliverable("the endpoint is down, and the event is too old to wait")
-        return RelayUnavailable("the endpoint is down or asked to wait; it is tried now and then")
+        return RelayUnavailable("the endpoint is down or asked to wait; it is probed regularly")
 
     async def _reply(self, request: httpcore2.Request) -> Reply:
         if self._connections is None:
             context = self._ssl_context or ssl.create_default_context()
-            self._connections = Connections(context, Guarded(self._allow, self._resolve))
+            secure = Guarded(self._allow, self._resolve)
+            plain = Guarded(self._allow, self._resolve, only_allowed=self._http_inside)
+            self._connections = Connections(context, secure, plain)
         return await exchange(self._connections, request)
 
     def _request(self, message: Message) -> httpcore2.Request:
@@ -207,7 +221,7 @@ class Webhook:
         headers = headers_of(message)
         headers["host"] = target.host_header
         if self._bearer is not None:
-            headers["authorization"] = f"Bearer {value_of(self._bearer)}"
+            headers["authorization"] = f"Bearer {check_bearer(value_of(self._bearer))}"
         message_id = str(message.event.event_id)
         if self._secrets:
             if self._keys is None:
@@ -230,24 +244,23 @@ class Webhook:
     def _target(self, destination: str) -> Target:
         found = self._targets.get(destination)
         if found is None:
-            if len(self._targets) >= MOST_KNOWN:
+            if len(self._targets) >= MAX_KNOWN:
                 self._targets.clear()
-            found = parse(destination, allow_http=self._allow_http)
+            found = parse(destination, allow_http=self._allow_http, ports=self._ports)
             self._targets[destination] = found
         return found
 
     def _breaker(self, destination: str) -> Breaker:
         found = self._breakers.get(destination)
         if found is None:
-            if len(self._breakers) >= MOST_KNOWN:
+            if len(self._breakers) >= MAX_KNOWN:
                 self._breakers.clear()
             found = self._breakers[destination] = Breaker()
         return found
 
 
-def _seconds(name: str, span: object) -> float:
-    if not isinstance(span, timedelta) or span <= timedelta(0):
-        raise ConfigError(f"{name} of a Webhook must be a timedelta above zero: {span!r}")
+def _seconds(name: str, span: timedelta) -> float:
+    check_span(f"{name} of a Webhook", span)
     return span.total_seconds()
 
 
@@ -256,12 +269,7 @@ def _checked_context(context: ssl.SSLContext | None) -> ssl.SSLContext | None:
         context.verify_mode is not ssl.CERT_REQUIRED or not context.check_hostname
     ):
         raise ConfigError(
-            "this ssl_context does not verify who answers: anybody on the way could read all. Add "
+            "this ssl_context does not verify who answers: anyone in between could read it. Add "
             " the endpoint's authority to ssl.create_default_context(cafile=...) instead"
         )
     return context
-
-
-def _because(error: RelayError, cause: BaseException) -> RelayError:
-    error.__cause__ = cause
-    return error

@@ -1,29 +1,29 @@
 """To Kafka, through aiokafka: a whole batch at once, and in order.
 
-The invariant: *of a partition, one record batch is under way, and the next is given to the producer
-when the broker has confirmed the one before it; of an event's key the same, over all partitions.*
-The broker appends a record batch as a whole or not at all, in its order. So nothing is ever under
-way whose predecessors are not confirmed, and
+The invariant: *each partition has one record batch in flight, and the next is given to the producer
+when the broker has confirmed the previous one; likewise for an event's key, over all partitions.*
+The broker appends a record batch as a whole or not at all, in order. So nothing is ever in flight
+whose predecessors are not confirmed, and
 
-- whatever fails, nothing arrives that comes after it: ``keeps_order`` is true;
-- a record batch of which no answer came, and that arrives late, or twice, holds only what is sent
-  again anyway: the first occurrences of a key stay in their order, whoever sent it and when.
+- whatever fails, nothing that follows it arrives: ``keeps_order`` is true;
+- a record batch without an answer that arrives late, or twice, holds only what is sent again
+  anyway: the first occurrences of a key stay in order, whoever sent them and when.
 
-aiokafka alone does not hold this. It too has one record batch of a partition under way, but goes on
-with the next when one has failed for good. An idempotent producer is then not saved by its sequence
-numbers: a broker that has no state of it for that partition takes any number as the first. And
-where the broker has one, it refuses everything after the gap. So after any failure the producer is
-thrown away with all that it still holds, and the next one begins with an id of its own.
+aiokafka alone does not guarantee this. It too has one record batch per partition in flight, but
+continues with the next when one has failed for good. Sequence numbers do not save an idempotent
+producer then: a broker that has no state of it for that partition accepts any number as the first.
+And where the broker has state, it refuses everything after the gap. So after any failure the
+producer is discarded with everything it still holds, and the next one starts with a new id.
 
-It costs nothing, since a record batch here has room for a whole batch of the relay.
+It costs nothing, since a record batch has room for a whole batch of the relay.
 
 ====================================================================  ===========================
 ``Kafka``: the relay                                                  ``relay.py``
-messages to records, answers of the broker to answers                 ``sending.py``
+messages to records, answers of the broker to answers                 ``records.py``
 one producer, from its start to its end                               ``link.py``
-which records may be under way together                               ``packing.py``
+which records may be in flight together                               ``packs.py``
 what an error of aiokafka means for a message                         ``faults.py``
-its log, when a broker is away                                        ``quiet.py``
+its log while a broker is unreachable                                 ``quiet.py``
 ====================================================================  ===========================
 """
 

@@ -1,7 +1,7 @@
-"""What an error of aiokafka means for the messages of a record batch.
+"""What an aiokafka error means for the messages of a record batch.
 
-Most that a broker answers never comes here: aiokafka repeats what can be repeated (not the leader,
-too few replicas, timed out) by itself, with the same sequence numbers, until the relay's timeout.
+Most broker errors never get here: aiokafka retries what can be retried (not the leader, too few
+replicas, timed out) by itself, with the same sequence numbers, until the relay's timeout.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from aiokafka import errors
 
 from sa_outbox.errors import Undeliverable
-from sa_outbox.relay import answering
-from sa_outbox.relay.answering import because
+from sa_outbox.relay import errors as answering
+from sa_outbox.relay.errors import with_cause
 
 if TYPE_CHECKING:
     from sa_outbox.errors import RelayUnavailable
@@ -28,7 +28,7 @@ AWAY = (
     errors.ClusterAuthorizationFailedError,
     errors.AuthenticationFailedError,
     errors.SaslAuthenticationFailed,
-    # This producer is over, the next one has an id of its own.
+    # This producer is finished; the next one has a new id.
     errors.ProducerClosed,
     errors.ProducerFenced,
     errors.OutOfOrderSequenceNumber,
@@ -36,8 +36,8 @@ AWAY = (
     errors.InvalidProducerIdMapping,
     errors.UnknownProducerId,
 )
-"""Nothing is wrong with the messages. Rights of the whole relay are among them: were they taken for
-refusals, a password that has expired would turn the log into dead letters."""
+"""Nothing is wrong with the messages. Includes missing rights of the whole relay: if those counted
+as refusals, an expired password would turn the log into dead letters."""
 DESTINATION = {
     errors.UnknownTopicOrPartitionError: "unknown-destination",
     errors.InvalidTopicError: "refused",
@@ -53,25 +53,25 @@ CONTENT = {
 }
 
 
-def is_away(error: Exception) -> bool:
-    """The other side can't be reached, or is not ready: send all of it again."""
+def is_unreachable(error: Exception) -> bool:
+    """The broker can't be reached, or is not ready: send everything again."""
     return isinstance(error, AWAY) or bool(
         getattr(error, "retriable", False) and type(error) not in DESTINATION
     )
 
 
 def of_destination(error: Exception, destination: str) -> Undeliverable | None:
-    """The same for every message to this destination."""
+    """The error for every message to this destination, if the destination itself is refused."""
     kind = DESTINATION.get(type(error))
     if kind is None:
         return None
-    return because(Undeliverable(f"{destination}: {_text(error)}", kind=kind), error)
+    return with_cause(Undeliverable(f"{destination}: {_text(error)}", kind=kind), error)
 
 
 def of_one(error: Exception) -> Exception:
-    """For the only message of a record batch: never, or again by the retry policy."""
+    """For the only message of a record batch: give it up, or retry according to the policy."""
     kind = CONTENT.get(type(error))
-    return error if kind is None else because(Undeliverable(_text(error), kind=kind), error)
+    return error if kind is None else with_cause(Undeliverable(_text(error), kind=kind), error)
 
 
 def unavailable(error: BaseException) -> RelayUnavailable:

@@ -1,4 +1,4 @@
-"""One producer, from its start to its end. It is not mended: after a failure there is another."""
+"""One producer, from start to end. It is never repaired: after a failure, a new one replaces it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from .faults import unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .packing import Pack, Place
+    from .packs import Pack, Place
 
-FAREWELL = 5.0
-"""Seconds for the end of a producer whose broker does not answer."""
-LET_IT_END = 1.0
+CLOSE_SECONDS = 5.0
+"""Seconds to close a producer whose broker does not answer."""
+LET_IT_END_SECONDS = 1.0
 NO_LIMIT = 2**31 - 1
-"""How much goes into a record batch is decided by ``packing.py``."""
+"""``packs.py`` decides how much goes into a record batch."""
 
-MOST_KNOWN = 65536
-"""Keys whose partition is remembered, for each destination."""
+MAX_KNOWN = 65536
+"""How many keys' partitions are remembered, per destination."""
 
 
 class _NoAnswerError(TimeoutError):
-    """aiokafka would go on for ever."""
+    """Raised because aiokafka would wait forever."""
 
 
 class Link:
-    """Answers for records batches as they come; ``over`` as soon as one has failed."""
+    """Reports record batches as they are answered; ``over`` as soon as one has failed."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.over = False
@@ -49,8 +49,8 @@ class Link:
             with anyio.fail_after(within):
                 await asyncio.shield(starting)
         except BaseException as error:
-            # Cancelled in the middle of its first request it would leave a connection open.
-            with anyio.move_on_after(LET_IT_END, shield=True):
+            # If cancelled during its first request, it would leave a connection open.
+            with anyio.move_on_after(LET_IT_END_SECONDS, shield=True):
                 await asyncio.wait([starting])
             starting.cancel()
             await self.give_up()
@@ -82,13 +82,13 @@ class Link:
         return known
 
     def available(self, destination: str) -> list[int]:
-        """Partitions that have a leader, as far as is known."""
+        """Partitions known to have a leader."""
         cluster = self._producer.client.cluster
         return sorted(cluster.available_partitions_for_topic(destination) or ())
 
     async def deliver(self, packs: Sequence[Pack], *, within: float) -> None:
         """Send them and wait: afterwards each is confirmed, or has its error, or the link was given
-        up meanwhile. If one has failed, or it is cancelled, the link is over."""
+        up meanwhile. If one failed, or this is cancelled, the link is over."""
         late = anyio.move_on_after(within)
         self._under_way.add(late)
         try:
@@ -105,14 +105,13 @@ class Link:
                 await self.give_up()
 
     async def give_up(self) -> None:
-        """Nothing that it still holds is sent, nothing of it is left. Whoever waits for it waits no
-        longer."""
+        """Drop everything it still holds without sending it. Whoever waits for it stops waiting."""
         is_first, self.over = not self.over, True
         for scope in self._under_way:
             scope.cancel()
-        with anyio.move_on_after(FAREWELL, shield=True):
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             if is_first:
-                # Once: cancelled twice, aiokafka's sender would not wait for its requests.
+                # Only once: if cancelled twice, aiokafka's sender would not wait for its requests.
                 try:
                     await self._end()
                 finally:
@@ -128,22 +127,22 @@ class Link:
                 batch.append(key=each.key, value=each.value, timestamp=None, headers=each.headers)
             sent = await self._producer.send_batch(batch, destination, partition=partition)
             await sent
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it is this record batch's
+        except Exception as error:  # noqa: BLE001 - any error concerns this record batch
             pack.error = error
         else:
             pack.confirmed = True
 
     async def _is_heard(self) -> bool:
-        with anyio.move_on_after(FAREWELL):
+        with anyio.move_on_after(CLOSE_SECONDS):
             return bool(await self._producer.client.force_metadata_update())
         return False
 
     async def _end(self) -> None:
-        # stop() would wait until all is sent, for ever while nobody is there. There is no other way
-        # to say so but by the parts it is made of.
+        # stop() would wait until everything is sent, forever while no broker is there. The only
+        # other way is through its internal parts.
         producer = self._producer
-        producer._closed = True  # noqa: SLF001 - else it complains when it is forgotten
-        client, sender = producer.client, producer._sender.sender_task  # noqa: SLF001 - see above
+        producer._closed = True  # noqa: SLF001 - otherwise it complains when it is collected
+        client, sender = producer.client, producer._sender.sender_task  # noqa: SLF001 - not public
         if sender is not None:
             sender.cancel()
         client._maybe_wait_metadata = _nothing  # noqa: SLF001 - nobody will bring them
@@ -159,7 +158,8 @@ async def _nothing(*_: object, **__: object) -> None:
 
 
 def partition_of(key: bytes, partitions: Sequence[int]) -> int:
-    """As Kafka's own clients choose it: other programs that send to this key find the same."""
+    """Chosen as Kafka's own clients do: other programs that send this key use the same
+    partition."""
     found: int = partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
     return found
 
@@ -171,7 +171,7 @@ class Places:
         self.partitions = partitions
         self.for_no_key = partitions[0]
         self._all = {each: (destination, each) for each in partitions}
-        # A key comes again and again, and its hash is made in Python.
+        # A key recurs, and its hash is computed in Python.
         self._known: dict[str, tuple[bytes, Place]] = {}
 
     def of(self, key: str | None) -> tuple[bytes | None, Place]:
@@ -181,7 +181,7 @@ class Places:
         found = self._known.get(key)
         if found is None:
             data = key.encode()
-            if len(self._known) >= MOST_KNOWN:
+            if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             found = self._known[key] = data, self._all[partition_of(data, self.partitions)]
         return found

@@ -1,13 +1,13 @@
-"""aiokafka's log while a broker is away: it writes some lines for every attempt to reach it, ten in
-a second and more. Each kind of line comes once a minute here, and the observations ``RelayAway``
-and ``RelayBack`` say the rest."""
+"""aiokafka's log while a broker is unreachable: it writes several lines for every attempt, ten or
+more per second. Here each kind of line is logged once a minute, and the observations ``RelayAway``
+and ``RelayBack`` report the rest."""
 
 from __future__ import annotations
 
 import logging
 from time import monotonic
 
-EVERY = 60.0
+REPEAT_SECONDS = 60.0
 LOGGERS = (
     "aiokafka",
     "aiokafka.conn",
@@ -15,11 +15,11 @@ LOGGERS = (
     "aiokafka.producer.sender",
     "aiokafka.producer.producer",
 )
-"""Each has to be asked: a filter of a logger does not see what comes from those below it."""
+"""Each needs its own filter: a logger's filter does not see records of its children."""
 
 
 class Seldom(logging.Filter):
-    """Lets a warning or an error through when none of its kind was for a minute."""
+    """Lets a warning or error through if none of its kind was logged within a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Seldom(logging.Filter):
         kind, now = (record.name, record.msg), monotonic()
         if now < self._next.get(kind, 0.0):
             return False
-        self._next[kind] = now + EVERY
+        self._next[kind] = now + REPEAT_SECONDS
         return True
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""``Kafka``: messages to records, and what the broker says to answers."""
+"""``Kafka``: messages to records, and the broker's results to answers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from sa_outbox.errors import ConfigError, RelayUnavailable
-from sa_outbox.relay.answering import missing
+from sa_outbox.policy.checks import check_span
+from sa_outbox.relay.errors import missing
 
-from .packing import next_packs
+from .packs import next_packs
 from .quiet import Seldom
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from .link import Link
 
 PACK = 512 * 1024
-"""Bytes of a record batch; half of what brokers take unless they are told otherwise."""
+"""Bytes of a record batch; half of what brokers accept by default."""
 LARGEST = 1_000_000
-REQUEST_TIMEOUT = 10.0
-DELIVERY_TIMEOUT = 20.0
-UNKNOWN_AFTER = 10.0
+REQUEST_SECONDS = 10.0
+DELIVERY_SECONDS = 20.0
+UNKNOWN_AFTER_SECONDS = 10.0
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _OURS = frozenset(
     {
@@ -36,7 +37,7 @@ _OURS = frozenset(
         *("max_batch_size", "max_request_size", "request_timeout_ms"),
     }
 )
-"""Options of a producer on which the relay's promises rest."""
+"""Producer options that the relay's guarantees depend on."""
 
 
 _OPEN = RelayUnavailable("not sent")
@@ -69,18 +70,16 @@ class Kafka:
         quiet: bool = True,
         **options: Any,
     ) -> None:
-        """
-        *max_batch_bytes*: of one record batch. *max_message_bytes*: what is larger becomes a dead
-        letter without being sent. *request_timeout*: how long a broker may take for a request,
-        10 s; after it the connection is made again. *delivery_timeout*: how long sending is
-        repeated until the relay says that nobody is there, 20 s. *unknown_after*: how long a
-        destination that no broker knows is waited for, 10 s; then its messages become dead letters.
-        *quiet*: aiokafka logs each kind of line once a minute and not ten times a second.
-        """
+        """*max_batch_bytes*: size of a record batch. *max_message_bytes*: anything larger becomes a
+        dead letter without being sent. *request_timeout*: how long a broker may take for a request,
+        10 s; after that it reconnects. *delivery_timeout*: how long sending is retried until the
+        relay reports that the cluster is unreachable, 20 s. *unknown_after*: how long to wait for a
+        destination that no broker knows, 10 s; then its messages become dead letters. *quiet*: log
+        each kind of aiokafka's lines once a minute instead of ten times a second."""
         self._client = _client()
         _check_options(options)
         if not bootstrap_servers or not all(bootstrap_servers):
-            raise ConfigError("Kafka needs the address of a broker, or some: host:port")
+            raise ConfigError("Kafka needs the address of one or more brokers: host:port")
         for name, size in (
             ("max_batch_bytes", max_batch_bytes),
             ("max_message_bytes", max_message_bytes),
@@ -88,9 +87,9 @@ class Kafka:
             if not isinstance(size, int) or not 1024 <= size < 2**30:
                 raise ConfigError(f"{name} must be a number from 1024 to 2**30: {size!r}")
         self._max_pack, self._max_message = max_batch_bytes, max_message_bytes
-        self._unknown_after = _seconds("unknown_after", unknown_after, UNKNOWN_AFTER)
-        self._within = _seconds("delivery_timeout", delivery_timeout, DELIVERY_TIMEOUT)
-        request = _seconds("request_timeout", request_timeout, REQUEST_TIMEOUT)
+        self._unknown_after = _seconds("unknown_after", unknown_after, UNKNOWN_AFTER_SECONDS)
+        self._within = _seconds("delivery_timeout", delivery_timeout, DELIVERY_SECONDS)
+        request = _seconds("request_timeout", request_timeout, REQUEST_SECONDS)
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else [*bootstrap_servers]
         self._options = {
             **options,
@@ -105,7 +104,7 @@ class Kafka:
     def check_destination(self, destination: str) -> None:
         if not _NAME.fullmatch(destination) or destination in (".", ".."):
             raise ConfigError(
-                f"no topic of Kafka can be named {destination!r:.300}: letters, digits, '.', '_' "
+                f"invalid Kafka topic {destination!r:.300}: letters, digits, '.', '_' "
                 "and '-', at most 249 of them"
             )
 
@@ -131,7 +130,7 @@ class Kafka:
     async def _send(
         self, messages: Sequence[Message], answers: list[Answer]
     ) -> RelayUnavailable | None:
-        """Fill *answers*; what is open there was not sent, for the reason that is returned."""
+        """Fill *answers*; what is still open was not sent, for the returned reason."""
         link = await self._linked()
         waiting = await self._client.to_records(
             link,
@@ -160,7 +159,8 @@ class Kafka:
                 try:
                     link = self._link = self._client.Link(self._options)
                 except (ValueError, RuntimeError, TypeError) as error:
-                    # Of all messages nothing is known: none may become a dead letter for it.
+                    # Nothing is known about any message: none may become a dead letter because of
+                    # it.
                     raise RelayUnavailable(f"aiokafka refuses its options: {error}") from error
                 await link.start(within=self._within)
             return link
@@ -169,27 +169,25 @@ class Kafka:
 def _seconds(name: str, given: timedelta | None, default: float) -> float:
     if given is None:
         return default
-    seconds = given.total_seconds() if hasattr(given, "total_seconds") else 0.0
-    if seconds < 0.001:
-        raise ConfigError(f"{name} must be a timedelta above zero: {given!r}")
-    return seconds
+    check_span(name, given)
+    return max(given.total_seconds(), 0.001)  # aiokafka counts milliseconds
 
 
 def _client() -> Any:
-    """What needs aiokafka, an extra."""
+    """The module that needs aiokafka, an extra."""
     try:
-        from . import sending  # noqa: PLC0415 - see above
+        from . import records  # noqa: PLC0415 - needs aiokafka, an extra
     except ImportError as error:
         raise missing("Kafka", "kafka") from error
-    return sending
+    return records
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - see above
+    from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - needs aiokafka, an extra
 
     known = inspect.signature(AIOKafkaProducer.__init__).parameters
     for name in options:
         if name in _OURS:
-            raise ConfigError(f"{name} is the relay's own: its promises rest on it")
+            raise ConfigError(f"{name} is set by the relay: its guarantees depend on it")
         if name not in known:
             raise ConfigError(f"neither the Kafka relay nor aiokafka has an option {name!r}")

@@ -1,18 +1,23 @@
 """A consumer in the test's own event loop, with notifications and without.
 
-Every test that asks for ``outbox`` runs twice. Whoever leaves ``consuming`` has to leave nothing
-behind: no lease, no connection, no task, no error in a log.
+A test that asks for ``outbox`` runs twice: a notification wakes its consumer (``notify``), or a
+poll does (``poll``). Delivery, order, leases, queues, drain, outages and crashes have to hold in
+both. What does not depend on it runs once, half of it in each way: ``pytest.mark.woken_by("poll")``
+for a module, a class or a test, the nearest of them.
+
+Whoever leaves ``consuming`` has to leave nothing behind: no lease, no connection, no task, no error
+in a log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import pytest
@@ -21,11 +26,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Outbox, OutboxSession, RetryPolicy
 from sa_outbox.consumer import Consumer, ConsumerSettings
-from sa_outbox.consumer.connections import APPLICATION_NAME
+from sa_outbox.consumer.connection.connections import APPLICATION_NAME
+from sa_outbox.consumer.queue import claim
+from sa_outbox.consumer.settle import buffer
+from sa_outbox.consumer.settle.writes import Write, plan
 from sa_outbox.observe import DeliverySettled, Listening
+from sa_outbox.policy.delivery import is_legal
 from sa_outbox.settings import Notify
 from tests.support import PATIENCE, comes_true
+from tests.support.drains import held_by
 from tests.support.recorder import Recorder
+
+if TYPE_CHECKING:
+    from .kept import Kept
 
 QUICK = RetryPolicy(attempts=3, base=timedelta(milliseconds=10), jitter=False)
 """Three attempts in a moment."""
@@ -33,6 +46,7 @@ ONCE = RetryPolicy(attempts=1)
 LATER = RetryPolicy(attempts=2, base=timedelta(hours=1), jitter=False)
 """What fails stays parked for the whole test."""
 
+_WAYS: dict[str, Notify] = {"notify": "on", "poll": "off"}
 _SETTINGS = {each.name for each in fields(ConsumerSettings)}
 _EFFECTS = """
 CREATE TABLE IF NOT EXISTS effects (listener text, n bigint);
@@ -40,6 +54,10 @@ CREATE TABLE IF NOT EXISTS checked_late (n bigint UNIQUE DEFERRABLE INITIALLY DE
 DELETE FROM effects;
 DELETE FROM checked_late
 """
+_CHECKS = (
+    "SELECT conname, pg_get_constraintdef(oid) AS definition FROM pg_constraint"
+    " WHERE conrelid = CAST('outbox' AS regclass) AND contype = 'c'"
+)
 
 
 @dataclass
@@ -72,6 +90,7 @@ class Running:
 
 
 Consuming: TypeAlias = Callable[..., AbstractAsyncContextManager[Running]]
+RunUntil: TypeAlias = Callable[..., Awaitable[Running]]
 
 
 class Database:
@@ -191,9 +210,16 @@ class Producer:
             yield session
 
 
-@pytest.fixture(params=["notify", "poll"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "notify" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("woken_by")
+        ways = marker.args if marker else ("notify", "poll")
+        metafunc.parametrize("notify", ways, indirect=True)
+
+
+@pytest.fixture
 def notify(request: pytest.FixtureRequest) -> Notify:
-    return "on" if request.param == "notify" else "off"
+    return _WAYS[request.param]
 
 
 @pytest.fixture
@@ -204,8 +230,48 @@ def database(engine: Engine) -> Database:
 
 
 @pytest.fixture
+def unchecked(engine: Engine) -> Iterator[Database]:
+    """For the time of the test the log takes what SQL writes: its constraints are dropped."""
+    with engine.begin() as connection:
+        connection.execute(text(_EFFECTS))
+    database = Database(engine)
+    dropped = database.rows(_CHECKS)
+    for each in dropped:
+        database.rows(f'ALTER TABLE outbox DROP CONSTRAINT "{each.conname}"')
+    yield database
+    database.rows("TRUNCATE outbox")
+    for each in dropped:
+        database.rows(f'ALTER TABLE outbox ADD CONSTRAINT "{each.conname}" {each.definition}')
+
+
+@pytest.fixture
 def outbox(notify: Notify) -> Outbox:
     return Outbox(notify=notify)
+
+
+@pytest.fixture(autouse=True)
+def only_legal_moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test leads to: no delivery is settled by a move that is not in the table."""
+    illegal: list[str] = []
+
+    def checked(statements: Any, lease: Any, items: Any, **options: Any) -> list[Write]:
+        wrong = (each for each in items if not is_legal(each.state_before, each.outcome))
+        illegal.extend(f"{each.state_before} to {each.outcome}" for each in wrong)
+        return plan(statements, lease, items, **options)
+
+    monkeypatch.setattr(buffer, "plan", checked)
+    yield
+    assert illegal == []
+
+
+@pytest.fixture
+def saved_often(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Cursors that only pass events of others are saved after this many seconds: a tenth of the
+    usual three."""
+    assert pytest.approx(3) == buffer.SKIP_SAVE_SECONDS
+    for module in (buffer, claim):
+        monkeypatch.setattr(module, "SKIP_SAVE_SECONDS", 0.3)
+    return 0.3
 
 
 @pytest.fixture
@@ -235,6 +301,22 @@ def consuming(
     """``async with consuming(outbox, **options) as running``: options of the consumer, and fields
     of its settings."""
     return Consumers(async_engine, database, caplog).consuming
+
+
+@pytest.fixture
+def run_until(outbox: Outbox, consuming: Consuming) -> RunUntil:
+    """``running = await run_until(done=60, dead=1)``: a consumer ran until so many deliveries of
+    the listener "billing" were settled so, and has stopped."""
+
+    async def run(*, done: int = 0, dead: int = 0, **options: Any) -> Running:
+        async with consuming(outbox, **options) as running:
+            if dead:
+                await running.dead("billing", dead)
+            if done:
+                await running.done("billing", done)
+        return running
+
+    return run
 
 
 def make_consumer(
@@ -290,8 +372,7 @@ class Consumers:
             running.stopped.set()
 
     async def _check_what_is_left(self, consumer: Consumer) -> None:
-        held = "SELECT name FROM outbox_listeners WHERE locked_by = :owner"
-        assert self._database.rows(held, owner=consumer.owner) == []
+        assert await held_by(consumer) == []
         announced = "SELECT owner FROM outbox_consumers WHERE owner = :owner"
         assert self._database.rows(announced, owner=consumer.owner) == []
         if not self._running:
@@ -302,3 +383,19 @@ class Consumers:
             # SQLAlchemy's pool reports as an error; the command leaves that out of its log too.
             errors = [each for each in self._log.records if each.levelno >= logging.ERROR]
             assert [each for each in errors if not each.name.startswith("sqlalchemy.pool")] == []
+
+
+@pytest.fixture(scope="module")
+def kept_engine(migrated_url: URL) -> Iterator[Engine]:
+    from .kept import migrated  # noqa: PLC0415 - it needs what is above
+
+    with migrated(migrated_url) as engine:
+        yield engine
+
+
+@pytest.fixture
+def kept(kept_engine: Engine, migrated_url: URL) -> Kept:
+    """A log with partitions of ten ids, in a schema of its own."""
+    from .kept import emptied_log  # noqa: PLC0415 - it imports this module
+
+    return emptied_log(kept_engine, migrated_url)

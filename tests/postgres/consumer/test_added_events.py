@@ -8,10 +8,11 @@ import pytest
 
 from sa_outbox import AsyncOutboxSession, Event, Outbox, OutboxSession
 from sa_outbox.settings import Limits, Notify
+from tests.support import comes_true
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 async def test_events_a_handler_adds_are_committed_with_its_effects(
@@ -91,3 +92,31 @@ async def test_a_loop_of_events_ends_as_a_dead_letter(
     assert len(database.rows("SELECT FROM outbox")) == 4
     [dead] = database.dead_letters("echo")
     assert (dead.payload, dead.errors[0]["code"]) == ('{"n": 3}', "causation-too-deep")
+
+
+async def test_a_tree_of_events_ends_as_dead_letters_and_others_go_on(
+    notify: Notify, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    """Ten events for each event: within the depth there would be 10 to the power of 100."""
+    outbox = Outbox(notify=notify, limits=Limits(max_caused_events=35))
+
+    @outbox.listener("echo", on="order.*", retry=ONCE)
+    async def echo(event: Event[Any], session: AsyncOutboxSession) -> None:
+        for number in range(event.payload["n"]):
+            session.add_event("order.placed", {"n": event.payload["n"], "of": number})
+
+    producer.add(10)
+    async with consuming(outbox) as running:
+        # Those of its ten events that fit are handled; those that they led to fail, and add none.
+        await comes_true(lambda: len(database.dead_letters("echo")) == 28)
+        producer.add(1)
+        await running.dead("echo", 29)
+
+    trees = database.rows(
+        "SELECT split_part(headers ->> 'causation_tree', ':', 1) AS tree, count(*) AS events,"
+        " max(split_part(headers ->> 'causation_tree', ':', 2)::int) AS largest"
+        " FROM outbox WHERE headers ? 'causation_tree' GROUP BY 1 ORDER BY 2"
+    )
+    assert [each.events for each in trees] == [30, 35]
+    codes = {each.errors[0]["code"] for each in database.dead_letters("echo")}
+    assert codes == {"causation-too-wide"}

@@ -10,14 +10,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer import looking
+from sa_outbox.consumer.services import horizon_watch
+from sa_outbox.declare.listener import Order
 from sa_outbox.errors import SchemaError
-from sa_outbox.listener import Order
 from sa_outbox.observe import HorizonHeld
 
 from .conftest import Consuming, Database, Producer, make_consumer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 def listen(outbox: Outbox, order: Order, **options: Any) -> list[int]:
@@ -39,7 +39,7 @@ async def test_whoever_holds_the_horizon_for_long_is_named(
     consuming: Consuming,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(looking, "HELD_AFTER", 0.1)
+    monkeypatch.setattr(horizon_watch, "HELD_AFTER_SECONDS", 0.1)
     listen(outbox, "total", gap_wait=None)
 
     async with consuming(outbox) as running:

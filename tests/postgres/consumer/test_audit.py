@@ -19,7 +19,7 @@ from tests.support import comes_true
 
 from .conftest import QUICK, Consuming, Database, Producer, make_consumer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 ORDERS = pytest.mark.parametrize("order", ["total", "key", "none"])
 
 

@@ -14,7 +14,7 @@ from sa_outbox import Event, Outbox
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 EFFECT = text("INSERT INTO effects VALUES ('billing', :n)")
 ORDERS = pytest.mark.parametrize(

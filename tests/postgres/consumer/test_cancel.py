@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.cancelling import Answer
-from sa_outbox.consumer.stint import Stint
+from sa_outbox.client.cancellation import Answer
+from sa_outbox.consumer.queue.range_source import RangeSource
 from sa_outbox.errors import (
     ConfigError,
     EventNotFound,
@@ -29,7 +29,7 @@ from tests.support import comes_true
 
 from .conftest import LATER, ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 HOUR = timedelta(hours=1)
 SHORT = {"lease_duration": timedelta(seconds=1)}
@@ -212,6 +212,7 @@ class TestNotStarted:
         assert (mailed, exported) == ([1], [])
 
 
+@pytest.mark.woken_by("notify", "poll")
 class TestRunning:
     async def test_a_handler_that_allows_it_is_cancelled(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
@@ -444,17 +445,17 @@ class TestRunning:
             "INSERT INTO outbox_ranges (listener, last_processed_id, gaps)"
             " VALUES ('mailer', 1, '[[1,1]]')"
         )
-        read_again = Stint._read_again
+        read_again = RangeSource._read_again
         answers: list[Answer] = []
 
-        async def and_cancel(stint: Stint) -> list[Any]:
-            rows = await read_again(stint)
+        async def and_cancel(source: RangeSource) -> list[Any]:
+            rows = await read_again(source)
             answers.extend(cancel(outbox, database.engine, ids[0]).values())
-            stint.request_cancel(1)
+            source.withdraw(1)
             return rows
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Stint, "_read_again", and_cancel)
+            patch.setattr(RangeSource, "_read_again", and_cancel)
             async with consuming(outbox) as running:
                 await running.settled("mailer", outcome="cancelled")
 
@@ -629,6 +630,7 @@ class TestPlaces:
         assert got == [4]
 
 
+@pytest.mark.woken_by("notify", "poll")
 class TestRaces:
     @pytest.mark.parametrize("with_session", [False, True])
     async def test_what_was_said_to_be_cancelled_was_never_started(

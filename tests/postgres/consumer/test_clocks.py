@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.gate import Bell
+from sa_outbox.consumer.shared.sync import AutoResetEvent
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer
@@ -62,18 +62,18 @@ async def test_it_starts_at_its_time_without_a_poll_and_never_before(
 def drift(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """The clock of this process runs so much faster than the database's."""
     factor: float = request.param
-    began, wait = monotonic(), Bell.wait
+    began, wait = monotonic(), AutoResetEvent.wait
 
     def local() -> float:
         return began + (monotonic() - began) * factor
 
-    async def local_wait(bell: Bell, seconds: float | None = None) -> bool:
+    async def local_wait(bell: AutoResetEvent, seconds: float | None = None) -> bool:
         return await wait(bell, None if seconds is None else seconds / factor)
 
     for name, module in list(sys.modules.items()):
         if name.startswith("sa_outbox.consumer.") and hasattr(module, "monotonic"):
             monkeypatch.setattr(module, "monotonic", local)
-    monkeypatch.setattr(Bell, "wait", local_wait)
+    monkeypatch.setattr(AutoResetEvent, "wait", local_wait)
     return factor
 
 
@@ -104,14 +104,14 @@ async def test_whoever_wakes_too_early_asks_when_it_is_due_and_not_again_and_aga
         await comes_true(lambda: len(database.deliveries("reminders")) == 1)
         services = running.consumer._services
         assert services is not None
-        [cursor] = services.tenures.cursors.values()
-        intake = cursor.intake
-        await comes_true(lambda: intake.next_due is not None)
-        intake.next_due = early = monotonic()
-        cursor.wake()
-        await comes_true(lambda: intake.next_due is not None and intake.next_due > early)
-        due = intake.next_due
+        [loop] = services.holder.loops.values()
+        due = loop.source.due
+        await comes_true(lambda: due.next_at is not None)
+        due.next_at = early = monotonic()
+        loop.wake()
+        await comes_true(lambda: due.next_at is not None and due.next_at > early)
+        next_at = due.next_at
 
-    assert due is not None
-    assert due > early + 3000
+    assert next_at is not None
+    assert next_at > early + 3000
     assert starts.early == []

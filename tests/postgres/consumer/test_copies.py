@@ -144,7 +144,7 @@ async def test_the_first_consumer_writes_down_where_the_tables_are_at_home(
     assert database.value("SELECT system_identifier FROM outbox_meta") == server
 
 
-async def test_newer_cursors_on_an_older_log_are_refused_with_what_mends_it(
+async def test_newer_cursors_on_an_older_log_are_refused_with_what_fixes_it(
     outbox: Outbox,
     producer: Producer,
     database: Database,
@@ -157,8 +157,8 @@ async def test_newer_cursors_on_an_older_log_are_refused_with_what_mends_it(
     with pytest.raises(SchemaError, match="partial restore") as refused:
         async with consuming(outbox):
             pass
-    (mend,) = re.findall(r"SELECT setval\(.*?\);", str(refused.value))
-    database.rows(mend)
+    (fix,) = re.findall(r"SELECT setval\(.*?\);", str(refused.value))
+    database.rows(fix)
 
     producer.add(1)
     async with consuming(outbox) as running:

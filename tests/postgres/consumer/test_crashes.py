@@ -48,7 +48,7 @@ async def test_system_exit_stops_the_consumer_in_good_order(
 
     assert "SystemExit" in running.consumer.reason
     row = database.listener("billing")
-    assert (row.last_processed_id, row.suspect_position, row.suspect_count) == (1, 2, 1)
+    assert (row.last_processed_id, row.suspects) == (1, {"2": [str(row.lease_token)]})
     assert running.recorder.of(AttemptFailed) == []
 
 
@@ -124,7 +124,7 @@ async def test_keyboard_interrupt_stops_the_consumer_and_counts_nothing(
 
     assert "KeyboardInterrupt" in running.consumer.reason
     row = database.listener("billing")
-    assert (row.last_processed_id, row.suspect_count, row.retry_count) == (1, 0, 0)
+    assert (row.last_processed_id, row.suspects, row.retry_count) == (1, {}, 0)
     assert database.deliveries("billing") == []
     assert running.recorder.of(DeadLettered) == []
     assert calls == [1, 2, 2, 2, 2, 2]

@@ -17,15 +17,15 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer import ticking
-from sa_outbox.consumer.connections import Connections, Query
+from sa_outbox.consumer.connection.connections import Connections, Query
+from sa_outbox.consumer.services import crons as ticking
 from sa_outbox.observe import ConsumerStarted, DatabaseAway, DatabaseBack, Ticked
-from sa_outbox.sql import crons
+from sa_outbox.sql.listener import crons
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, make_consumer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 HOUR = timedelta(hours=1)
 NAME = "maintenance.purge"
@@ -133,6 +133,7 @@ async def held_before_its_commit(database: Database) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(database.rows, "DROP FUNCTION wait_for_the_test() CASCADE")
 
 
+@pytest.mark.woken_by("notify", "poll")
 class TestOneEventPerTick:
     async def test_the_event_of_a_tick_comes_to_its_listener(
         self, outbox: Outbox, hour: datetime, database: Database, consuming: Consuming
@@ -355,6 +356,7 @@ class TestBeginning:
         assert last_tick(database) > hour + HOUR / 3
 
 
+@pytest.mark.woken_by("notify", "poll")
 class TestWaking:
     async def test_a_tick_that_becomes_due_while_it_runs_adds_its_event(
         self,

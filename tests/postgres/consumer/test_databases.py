@@ -18,7 +18,7 @@ from tests.support import PATIENCE
 
 from .conftest import QUICK, Database, Producer, make_consumer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 def as_text(url: URL) -> str:

@@ -18,7 +18,7 @@ from tests.support.shop import OrderPlaced
 
 from .conftest import Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 
 
 async def test_every_listener_gets_every_event_once(

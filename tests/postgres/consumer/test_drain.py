@@ -137,6 +137,26 @@ async def test_drain_waits_for_retries(
     assert attempts == [1, 1, 1]
 
 
+async def test_drain_is_over_soon_after_the_last_retry_of_a_key(
+    outbox: Outbox, producer: Producer, async_engine: AsyncEngine
+) -> None:
+    """The keys of parked deliveries are not read after each failure; they are read soon after."""
+    attempts: list[int] = []
+
+    @outbox.listener("billing", on="order.*", order="key", retry=QUICK)
+    async def charge(event: Event[Any]) -> None:
+        attempts.append(event.payload["n"])
+        if len(attempts) < 3:
+            raise ValueError("not yet")
+
+    producer.add(1, key="a")
+    consumer, _ = make_consumer(outbox, async_engine, lease_duration=timedelta(minutes=10))
+    with anyio.fail_after(PATIENCE):
+        await consumer.drain()
+
+    assert attempts == [1, 1, 1]
+
+
 @pytest.mark.parametrize("order", ["total", "key"])
 async def test_drain_without_retries_leaves_what_failed_for_the_next_time(
     order: Any, outbox: Outbox, producer: Producer, async_engine: AsyncEngine
@@ -242,6 +262,26 @@ async def test_drain_takes_over_what_the_other_consumer_leaves(
         await comes_true(lambda: len(database.effects("billing")) == 50)
 
     assert database.effects("billing") == list(range(50))
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+async def test_drain_leaves_a_listener_that_is_paused(
+    order: Any, outbox: Outbox, producer: Producer, async_engine: AsyncEngine, database: Database
+) -> None:
+    got: list[int] = []
+
+    @outbox.listener("billing", on="order.*", order=order)
+    async def charge(event: Event[Any]) -> None:
+        got.append(event.payload["n"])
+
+    await make_consumer(outbox, async_engine)[0].drain()
+    database.rows("UPDATE outbox_listeners SET paused_at = clock_timestamp()")
+    producer.add(1)
+    consumer, _ = make_consumer(outbox, async_engine)
+    with anyio.fail_after(PATIENCE):
+        await consumer.drain()
+
+    assert got == []
 
 
 async def test_drain_raises_what_the_consumer_raises(

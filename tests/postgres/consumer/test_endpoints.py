@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
-from click.testing import CliRunner, Result
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sa_outbox import Outbox, sealing
-from sa_outbox.cli import main
-from sa_outbox.consumer import endpoints as serving
-from sa_outbox.consumer import resting
+from sa_outbox import Outbox
+from sa_outbox.consumer.loop import relay_backoff
+from sa_outbox.consumer.services import endpoints as serving
 from sa_outbox.observe import (
     DatabaseAway,
     DatabaseBack,
@@ -27,100 +22,36 @@ from sa_outbox.observe import (
     ListenerOrphaned,
     RelayAway,
 )
-from sa_outbox.settings import Notify
+from sa_outbox.operations import sealing
 from sa_outbox.webhooks import verify
 from tests.support import comes_true
+from tests.support.receiver import LOCAL, Command, Receiver, endpoints_command, receiving, secret_of
 
 from .conftest import Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
-LOCAL = ["127.0.0.0/8"]
-
-
-@pytest.fixture
-def notify() -> Notify:
-    return "on"
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
+NAMED, NOT_SET = "SA_OUTBOX_WEBHOOK_ACME", "SA_OUTBOX_WEBHOOK_NOT_SET"
 
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "LOOKED_AT_EVERY", 0.05)
-    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(serving, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(relay_backoff, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setenv(sealing.VARIABLE, sealing.new_key())
 
 
-class Receiver:
-    """A server that takes webhooks, and answers with ``status``."""
-
-    def __init__(self) -> None:
-        self.status = 204
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hooks"
-
-    def numbers(self, secret: str) -> list[int]:
-        return [verify(body, headers, secret).json()["n"] for headers, body in self.got]
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
-                headers = {
-                    name.lower(): value
-                    for name, _, value in (each.partition(": ") for each in head)
-                }
-                body = await reader.readexactly(int(headers["content-length"]))
-                self.got.append((headers, body))
-                writer.write(f"HTTP/1.1 {self.status} x\r\ncontent-length: 0\r\n\r\n".encode())
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    receiver = Receiver()
-    server = await asyncio.start_server(receiver.answer, "127.0.0.1", 0)
-    receiver.port = server.sockets[0].getsockname()[1]
-    try:
-        yield receiver
-    finally:
-        server.close()
-
-
 @pytest.fixture
-def command(migrated_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``command("list")`` in a thread of its own: the loop goes on."""
+def command(migrated_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
     url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
     monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url)
     monkeypatch.setenv("COLUMNS", "200")
-
-    async def run(*arguments: str) -> Result:
-        def invoke() -> Result:
-            given = list(arguments)
-            if "http://127.0.0.1" in " ".join(arguments) and "refused" not in arguments:
-                given += ["--allow", *LOCAL]
-            return CliRunner().invoke(main, ["endpoints", *given])
-
-        return await anyio.to_thread.run_sync(invoke)
-
-    return run
-
-
-async def secret_of(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.output.strip().splitlines()[-1]
+    return endpoints_command
 
 
 async def test_an_endpoint_that_is_added_gets_what_is_committed_then(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     async with receiving() as receiver, consuming(outbox) as running:
         producer.add(0)
         result = await command("add", "acme", receiver.url, "--on", "order.*", "--why", "asked for")
@@ -139,9 +70,9 @@ async def test_an_endpoint_that_is_added_gets_what_is_committed_then(
 
 
 async def test_while_its_secret_is_changed_both_verify(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     async with receiving() as receiver:
         old = await secret_of(await command("add", "acme", receiver.url, "--on", "*"))
         async with consuming(outbox):
@@ -164,9 +95,9 @@ def _signatures(receiver: Receiver, producer: Producer) -> int:
 
 
 async def test_one_that_is_gone_is_disabled_and_its_event_waits(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     async with receiving() as receiver, receiving() as other:
         secret = await secret_of(await command("add", "acme", receiver.url, "--on", "*"))
         await command("add", "other", other.url, "--on", "*")
@@ -191,24 +122,24 @@ async def test_one_that_is_gone_is_disabled_and_its_event_waits(
 
 
 async def test_one_whose_secret_can_not_be_had_is_left_out_and_the_others_are_served(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     async with receiving() as receiver:
-        await command("add", "poor", receiver.url, "--on", "*", "--secret-env", "NOT_SET_ANYWHERE")
+        await command("add", "poor", receiver.url, "--on", "*", "--secret-env", NOT_SET)
         await command("add", "rich", receiver.url, "--on", "*")
         async with consuming(outbox) as running:
             producer.add(1)
             await comes_true(lambda: len(receiver.got) == 1)
             (left_out,) = running.recorder.of(EndpointLeftOut)
             assert left_out.endpoint == "poor"
-            assert "NOT_SET_ANYWHERE" in left_out.why
+            assert NOT_SET in left_out.why
 
 
 async def test_an_endpoint_of_a_tenant_gets_nothing_of_others(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     async with receiving() as receiver:
         result = await command("add", "acme", receiver.url, "--on", "*", "--tenant", "acme")
         secret = await secret_of(result)
@@ -222,7 +153,7 @@ async def test_an_endpoint_of_a_tenant_gets_nothing_of_others(
 
 
 async def test_without_a_word_of_the_program_nobody_serves_them(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command
 ) -> None:
     seen: list[int] = []
 
@@ -239,7 +170,7 @@ async def test_without_a_word_of_the_program_nobody_serves_them(
 
 
 async def test_addresses_inside_are_refused_unless_allowed(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command
 ) -> None:
     refused = await command("add", "refused", "http://127.0.0.1:1/x", "--on", "*")
     assert refused.exit_code == 2
@@ -250,41 +181,47 @@ async def test_addresses_inside_are_refused_unless_allowed(
     assert "there is no endpoint" in (await command("list")).output
 
 
-async def test_commands_say_what_they_did(command: Any) -> None:
+async def test_commands_say_what_they_did(command: Command) -> None:
     url = "https://acme.example/hooks"
     missing = await command("disable", "acme")
     assert missing.exit_code == 1
     assert "no endpoint 'acme'" in missing.output
-    added = await command("add", "acme", url, "--on", "order.*", "--secret-env", "ACME_SECRET")
+    added = await command("add", "acme", url, "--on", "order.*", "--secret-env", NAMED)
     assert added.output == "endpoint acme: added, as listener webhook:acme\n"
-    again = await command("add", "acme", url, "--on", "order.*", "--secret-env", "ACME_SECRET")
+    again = await command("add", "acme", url, "--on", "order.*", "--secret-env", NAMED)
     assert again.exit_code == 2
     assert "already" in again.output
     listed = (await command("list")).output
-    assert "env:ACME_SECRET" in listed
+    assert f"env:{NAMED}" in listed
     assert (await command("disable", "acme")).output == "endpoint acme: disabled\n"
-    assert (await command("disable", "acme")).output == "endpoint acme: was disabled already\n"
+    assert (await command("disable", "acme")).output == "endpoint acme: was already disabled\n"
     assert (await command("enable", "acme")).output == "endpoint acme: enabled\n"
     assert (await command("enable", "acme")).output == "endpoint acme: was not disabled\n"
     removed = await command("remove", "acme", "--yes")
     assert "endpoint acme: removed" in removed.output
-    wrong = await command("add", "a b", url, "--on", "order.*", "--secret-env", "ACME_SECRET")
+    wrong = await command("add", "a b", url, "--on", "order.*", "--secret-env", NAMED)
     assert wrong.exit_code == 2
     key = await command("new-key")
     assert len(key.output.strip()) == 44
 
 
 async def test_a_test_message_tells_what_came_back(
-    command: Any, monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await command(
-        "add", "acme", "https://acme.invalid/x", "--on", "*", "--secret-env", "ACME_SECRET"
+        "add",
+        "acme",
+        "https://acme.invalid/x",
+        "--on",
+        "*",
+        "--secret-env",
+        NAMED,
     )
     assert made.exit_code == 0, made.output
     unset = await command("test", "acme")
     assert unset.exit_code == 2
-    assert "ACME_SECRET" in unset.output
-    monkeypatch.setenv("ACME_SECRET", "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    assert NAMED in unset.output
+    monkeypatch.setenv(NAMED, "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     failed = await command("test", "acme")
     assert failed.exit_code == 1
     assert "RelayError" in failed.output
@@ -294,10 +231,10 @@ async def test_a_change_while_it_works_loses_nothing_and_doubles_nothing(
     outbox: Outbox,
     producer: Producer,
     consuming: Consuming,
-    command: Any,
+    command: Command,
     async_engine: AsyncEngine,
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     seen: list[int] = []
 
     @outbox.listener("other", on="*")
@@ -318,9 +255,9 @@ async def test_a_change_while_it_works_loses_nothing_and_doubles_nothing(
 
 
 async def test_one_that_somebody_wrote_wrong_by_hand_is_left_out_and_the_others_are_served(
-    outbox: Outbox, producer: Producer, consuming: Consuming, command: Any, database: Database
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
 ) -> None:
-    outbox.webhooks(allow=LOCAL)
+    outbox.webhooks(allow=LOCAL, ports="any")
     for name, settings in (("none", "{}"), ("list", "[1]"), ("more", '{"on": ["*"], "x": 1}')):
         database.rows(
             "INSERT INTO outbox_endpoints (name, url, settings)"
@@ -339,6 +276,7 @@ async def test_one_that_somebody_wrote_wrong_by_hand_is_left_out_and_the_others_
     listed = await command("list")
     assert listed.exit_code == 2
     assert "can't be read" in listed.output
+    assert "good" in listed.output
     for name in ("list", "more", "none"):
         assert (await command("remove", name, "--yes")).exit_code == 0
     assert "good" in (await command("list")).output
@@ -358,7 +296,7 @@ class TestDatabaseThatIsAway:
                 raise ConnectionRefusedError
             await read(self)
 
-        monkeypatch.setattr(serving, "AGAIN_AFTER", 0.01)
+        monkeypatch.setattr(serving, "RETRY_SECONDS", 0.01)
         monkeypatch.setattr(serving.Endpoints, "read", answer)
         return answers
 
@@ -367,10 +305,10 @@ class TestDatabaseThatIsAway:
         outbox: Outbox,
         producer: Producer,
         consuming: Consuming,
-        command: Any,
+        command: Command,
         reads: list[str],
     ) -> None:
-        outbox.webhooks(allow=LOCAL)
+        outbox.webhooks(allow=LOCAL, ports="any")
         async with receiving() as receiver, consuming(outbox) as running:
             reads += ["away", "away"]
             await command("add", "acme", receiver.url, "--on", "*")
@@ -381,9 +319,9 @@ class TestDatabaseThatIsAway:
             await comes_true(lambda: len(receiver.got) == 1)
 
     async def test_is_not_waited_for_by_one_that_is_stopped(
-        self, outbox: Outbox, consuming: Consuming, command: Any, reads: list[str]
+        self, outbox: Outbox, consuming: Consuming, command: Command, reads: list[str]
     ) -> None:
-        outbox.webhooks(allow=LOCAL)
+        outbox.webhooks(allow=LOCAL, ports="any")
         async with consuming(outbox) as running:
             reads += ["away"] * 1_000_000
             await command("add", "acme", "http://127.0.0.1:1/", "--on", "*")

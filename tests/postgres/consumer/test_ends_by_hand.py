@@ -20,7 +20,7 @@ from tests.support.recorder import Recorder
 
 from .conftest import ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 INSERT = text("INSERT INTO effects VALUES ('billing', :n)")
 
 

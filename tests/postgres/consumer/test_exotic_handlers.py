@@ -18,7 +18,7 @@ from tests.support.shop import Order
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 
 class Rare(BaseException):

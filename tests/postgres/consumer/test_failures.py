@@ -13,7 +13,7 @@ from sa_outbox.observe import AttemptFailed, DeadLettered
 
 from .conftest import LATER, ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 BOTH_ORDERS = pytest.mark.parametrize("order", ["total", "key"])
 

@@ -12,7 +12,7 @@ from sa_outbox import Event, Outbox
 
 from .conftest import Consuming, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 async def test_what_else_is_to_be_done_does_not_wait_for_the_end_of_the_batch(

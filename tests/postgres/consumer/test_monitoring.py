@@ -13,7 +13,7 @@ from sa_outbox.observe import BacklogMeasured, DatabaseAway, LeasesKept, Notifie
 
 from .conftest import LATER, ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 OFTEN = timedelta(milliseconds=50)
 
@@ -71,6 +71,7 @@ async def test_nobody_is_asked_if_nobody_wants_it_and_a_refusal_stops_nothing(
         await running.recorder.seen(BacklogMeasured)
 
 
+@pytest.mark.woken_by("notify", "poll")
 async def test_leases_and_notifications_are_told(
     outbox: Outbox, producer: Producer, consuming: Consuming
 ) -> None:

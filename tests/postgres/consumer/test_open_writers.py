@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.listener import Order
+from sa_outbox.declare.listener import Order
 from sa_outbox.observe import CaughtUp, Looked
 
 from .conftest import Consuming, Database, Producer

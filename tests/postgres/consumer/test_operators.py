@@ -21,7 +21,7 @@ from tests.support import PATIENCE
 
 from .conftest import Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 EFFECT = text("INSERT INTO effects VALUES ('billing', :n)")
 

@@ -15,7 +15,7 @@ from sa_outbox.observe import LeaseClaimed
 
 from .conftest import Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 
 
 async def test_total_is_the_order_of_the_log_whatever_the_keys(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,16 +12,19 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox, RetryPolicy
+from sa_outbox.consumer.connection.connections import Connections, Query
+from sa_outbox.consumer.loop.due import KEYS_SHARE
+from tests.support import comes_true
 
 from .conftest import LATER, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 
 DUE = "UPDATE outbox_deliveries SET due_at = clock_timestamp() WHERE state = 'parked'"
 
 
 class Handler:
-    """Fails for *bad* numbers until it is mended; notes per key what was done."""
+    """Fails for *bad* numbers until it is fixed; notes per key what was done."""
 
     def __init__(self, *bad: int) -> None:
         self.bad = set(bad)
@@ -213,3 +217,75 @@ async def test_attempts_and_errors_survive_a_restart(
 
     [dead] = database.dead_letters("billing")
     assert (dead.attempts, [each["attempt"] for each in dead.errors]) == (2, [1, 2])
+
+
+@pytest.mark.woken_by("notify")  # a hundred polls would take five seconds
+async def test_a_failure_does_not_read_the_keys_of_all_that_is_parked(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 20,000 parked, 300 failures took 14 s instead of one."""
+    parked, failing = 5_000, 100
+    handler = Handler(*range(parked, parked + failing))
+    outbox.listener("billing", on="order.*", retry=LATER, start="now")(handler)
+    with producer.open() as session:
+        for n in range(parked):
+            session.add_event("order.placed", {"n": n}, key=str(n))
+    async with consuming(outbox):
+        pass  # the listener is registered behind them
+    database.rows(
+        "INSERT INTO outbox_deliveries (listener, position, event_id, event_type, key, state,"
+        " due_at, attempts) SELECT 'billing', id, event_id, event_type, key, 'parked',"
+        " now() + interval '1 hour', 1 FROM outbox"
+    )
+    seconds: list[float] = []
+    rows = Connections.rows
+
+    async def counted(self: Connections, query: Query, /, **values: Any) -> list[Any]:
+        began = monotonic()
+        try:
+            return await rows(self, query, **values)
+        finally:
+            if "DISTINCT key" in query.sql:
+                seconds.append(monotonic() - began)
+
+    monkeypatch.setattr(Connections, "rows", counted)
+
+    began = monotonic()
+    async with consuming(outbox) as running:
+        for n in range(parked, parked + failing):
+            producer.add(n, key=str(n))
+            await running.settled("billing", outcome="retry", times=n - parked + 1)
+        producer.add(-1, key=str(parked))  # behind one that has failed since the keys were read
+        producer.add(-2, key="good")
+        await running.done("billing")
+
+    assert len(seconds) > 1
+    assert sum(seconds) < 2 * max(seconds) + (monotonic() - began) / KEYS_SHARE
+    assert handler.done == {"good": [-2]}
+
+
+@pytest.mark.woken_by("notify")
+async def test_a_delivery_that_waits_does_not_keep_its_loop_busy(
+    outbox: Outbox, producer: Producer, consuming: Consuming
+) -> None:
+    """When the keys were read too soon after each other, they are read once more, and not again
+    and again until the delivery is due."""
+    outbox.listener("billing", on="order.*", retry=LATER)(Handler(1))
+    producer.add(1, key="a")
+
+    async with consuming(outbox) as running:
+        await running.settled("billing", outcome="retry")
+        services = running.consumer._services
+        assert services is not None
+        [loop] = services.holder.loops.values()
+
+        def is_resting() -> bool:
+            next_at = loop.source.next_at(has_room=True)
+            rests = next_at is not None and next_at > monotonic() + 1
+            return rests and bool(loop.source.due.occupied)
+
+        await comes_true(is_resting)

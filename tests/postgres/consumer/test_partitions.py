@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.partition import partition_of
+from sa_outbox.consumer.position.partition import partition_of
 from sa_outbox.errors import ConfigError
 from sa_outbox.observe import LeaseClaimed, LeaseReleased, PartitionsDiffer
 from sa_outbox.settings import Notify
@@ -196,7 +196,7 @@ async def test_a_handler_that_runs_is_finished_before_its_partition_is_handed_ov
     async with consuming(outbox) as first:
         await comes_true(lambda: len(begun) == COUNT)
         async with consuming(outbox):
-            await comes_true(lambda: any(each.stopping for each in cursors(first)))
+            await comes_true(lambda: any(each.is_stopping for each in loops(first)))
             assert is_shared(database, 4)
             go_on.set()
             await shared(database, 2, 2)
@@ -205,9 +205,9 @@ async def test_a_handler_that_runs_is_finished_before_its_partition_is_handed_ov
     assert set(begun.values()) == {1}
 
 
-def cursors(running: Running) -> list[Any]:
+def loops(running: Running) -> list[Any]:
     services = running.consumer._services
-    return [] if services is None else list(services.tenures.cursors.values())
+    return [] if services is None else list(services.holder.loops.values())
 
 
 async def test_the_partitions_of_one_that_died_are_taken_over_when_its_leases_expire(

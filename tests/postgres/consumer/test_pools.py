@@ -15,7 +15,7 @@ from sa_outbox.observe import DatabaseAway
 
 from .conftest import ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 
 async def test_a_handler_that_takes_every_connection_stops_no_other_cursor(

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.taking import Taker
-from sa_outbox.settings import Notify
-from sa_outbox.sql import queues
+from sa_outbox.consumer.queue.claim import RangeClaimer
+from sa_outbox.sql.queue import claims
 
 from .conftest import Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+# Nothing is offered but after a notification.
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 ADD = (
     "INSERT INTO outbox (event_id, event_type, payload)"
@@ -26,24 +26,18 @@ TAKEN_BY_ANOTHER = (
 )
 
 
-@pytest.fixture
-def notify() -> Notify:
-    """Nothing is offered but after a notification."""
-    return "on"
-
-
 @pytest.fixture(autouse=True)
 def offers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """How many events a queue was offered, and whether it took some."""
     noted: list[tuple[int, bool]] = []
-    offered = Taker.offered
+    offered = RangeClaimer.offered
 
-    async def note(self: Taker, rows: Any) -> Any:
+    async def note(self: RangeClaimer, rows: Any) -> Any:
         taken = await offered(self, rows)
         noted.append((len(rows), taken is not None))
         return taken
 
-    monkeypatch.setattr(Taker, "offered", note)
+    monkeypatch.setattr(RangeClaimer, "offered", note)
     return noted
 
 
@@ -129,7 +123,7 @@ async def test_from_a_queue_that_was_paused_meanwhile_nothing_is_taken(
     values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]", "owner": "one"}
     with database.engine.begin() as connection:
         connection.execute(text("UPDATE outbox_listeners SET paused_at = clock_timestamp()"))
-        taken = connection.execute(queues.take(outbox.tables), values).all()
+        taken = connection.execute(claims.take(outbox.tables), values).all()
 
     assert taken == []
     assert database.rows("SELECT FROM outbox_ranges") == []

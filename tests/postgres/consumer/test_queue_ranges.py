@@ -11,13 +11,12 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.choice import Choice
-from sa_outbox.consumer.connections import Connection
-from sa_outbox.consumer.reading import Asked
-from sa_outbox.consumer.taking import Again, Taken, Taker
-from sa_outbox.consumer.unit import Unit
+from sa_outbox.consumer.connection.connections import Asked, Connection
+from sa_outbox.consumer.loop.transaction import HandlerTransaction
+from sa_outbox.consumer.queue.claim import Again, ClaimedRange, RangeClaimer
+from sa_outbox.consumer.queue.selection import Selection
 from sa_outbox.observe import LeaseDropped
-from sa_outbox.sql import queues
+from sa_outbox.sql.queue import claims
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer
@@ -40,6 +39,7 @@ async def test_a_process_does_not_claim_a_range_that_it_is_working_on(
     producer.add(1)
     async with consuming(outbox) as running:
         await comes_true(lambda: began == [1])
+        [first] = database.rows("SELECT lease_token FROM outbox_ranges")
         # As after a sleep; and another process has given a range back.
         database.rows("UPDATE outbox_ranges SET lease_expires_at = clock_timestamp()")
         database.rows(
@@ -54,7 +54,7 @@ async def test_a_process_does_not_claim_a_range_that_it_is_working_on(
         go_on.set()
         await running.done("mailer", 2)
 
-    assert (began, held.lease_token) == ([1, 2], 1)
+    assert (began, held.lease_token) == ([1, 2], first.lease_token)
     assert database.rows("SELECT FROM outbox_ranges") == []
 
 
@@ -67,7 +67,7 @@ async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
 ) -> None:
     """Its row is deleted with the last effect, and the session is closed after that."""
     renewed = 0
-    close = Unit._close
+    close = HandlerTransaction._close
 
     @outbox.listener("mailer", on="order.*", order="none")
     async def mail(event: Event[Any], session: AsyncSession) -> None:
@@ -75,7 +75,7 @@ async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
 
     async with consuming(outbox) as running:
 
-        async def renew_and_close(unit: Unit, session: Any, **how: bool) -> None:
+        async def renew_and_close(unit: HandlerTransaction, session: Any, **how: bool) -> None:
             nonlocal renewed
             services = running.consumer._services
             assert services is not None
@@ -83,7 +83,7 @@ async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
             renewed += 1
             await close(unit, session, **how)
 
-        monkeypatch.setattr(Unit, "_close", renew_and_close)
+        monkeypatch.setattr(HandlerTransaction, "_close", renew_and_close)
         producer.add(1)
         await running.done("mailer")
 
@@ -107,7 +107,7 @@ async def test_two_processes_that_read_the_same_events_do_not_both_take_them(
     revision = database.listener("mailer").revision
     values = {"name": "mailer", "duration": 30.0, "revision": revision, "position": 1}
     values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]"}
-    take = queues.take(outbox.tables)
+    take = claims.take(outbox.tables)
     with database.engine.begin() as connection:
         first = connection.execute(take, {**values, "owner": "one"}).all()
         second = connection.execute(take, {**values, "owner": "other"}).all()
@@ -126,16 +126,18 @@ async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_re
     async def mail(event: Event[Any]) -> None:
         raise NotImplementedError
 
-    choose, new = Taker._choose, Taker.new
+    choose, new = RangeClaimer._choose, RangeClaimer.new
     forgotten, tried = anyio.Event(), anyio.Event()
 
-    async def forget_and_choose(taker: Taker, asked: Asked, row: Any, size: int) -> Choice:
+    async def forget_and_choose(
+        taker: RangeClaimer, asked: Asked, row: Any, size: int
+    ) -> Selection:
         if isinstance(asked, Connection) and not forgotten.is_set():
             shared.horizon.forget()
             forgotten.set()
         return await choose(taker, asked, row, size)
 
-    async def noting_new(taker: Taker, state: Any, size: int) -> Taken | Again | None:
+    async def noting_new(taker: RangeClaimer, state: Any, size: int) -> ClaimedRange | Again | None:
         taken = await new(taker, state, size)
         if forgotten.is_set():
             tried.set()
@@ -147,8 +149,8 @@ async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_re
         services = running.consumer._services
         assert services is not None
         shared, [queue] = services.shared, services.queues
-        monkeypatch.setattr(Taker, "_choose", forget_and_choose)
-        monkeypatch.setattr(Taker, "new", noting_new)
+        monkeypatch.setattr(RangeClaimer, "_choose", forget_and_choose)
+        monkeypatch.setattr(RangeClaimer, "new", noting_new)
         Producer(outbox, engine).add(1, delay=hour)
         looked = shared.horizon.number + 1
         services.ring("poll")

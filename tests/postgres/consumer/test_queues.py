@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, Rate, Reject, RetryPolicy
-from sa_outbox.consumer.taking import Taker
-from sa_outbox.logs import Log
+from sa_outbox.consume.logs import Log
+from sa_outbox.consumer.queue.claim import RangeClaimer
 from sa_outbox.observe import AttemptFailed, LeaseDropped, Looked, RangeTaken
 from tests.support import PATIENCE, comes_true
 
@@ -189,14 +189,14 @@ class TestSharing:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         asked = 0
-        state = Taker.state
+        state = RangeClaimer.state
 
-        async def counted(self: Taker, held: list[int]) -> Any:
+        async def counted(self: RangeClaimer, held: list[int]) -> Any:
             nonlocal asked
             asked += 1
             return await state(self, held)
 
-        monkeypatch.setattr(Taker, "state", counted)
+        monkeypatch.setattr(RangeClaimer, "state", counted)
         got = queue(outbox, concurrency=1)
         with producer.open() as session:
             producer.add(*range(20), event_type="other.thing")
@@ -234,13 +234,13 @@ class TestSharing:
     ) -> None:
         """As one of a process that was stopped in the middle of a transaction."""
         times: list[float] = []
-        abandoned = Taker.abandoned
+        abandoned = RangeClaimer.abandoned
 
-        async def noted(self: Taker, held: list[int]) -> Any:
+        async def noted(self: RangeClaimer, held: list[int]) -> Any:
             times.append(anyio.current_time())
             return await abandoned(self, held)
 
-        monkeypatch.setattr(Taker, "abandoned", noted)
+        monkeypatch.setattr(RangeClaimer, "abandoned", noted)
         queue(outbox)
         producer.add(1)
         async with consuming(outbox) as running:

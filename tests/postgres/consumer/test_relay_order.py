@@ -16,23 +16,17 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Outbox, RetryLater, RetryPolicy
-from sa_outbox.consumer import resting
+from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.errors import RelayUnavailable, Undeliverable
 from sa_outbox.relay import Answer, Message
-from sa_outbox.settings import Notify
 from tests.support import PATIENCE
 
 from .conftest import Database, Producer, make_consumer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 EVENTS = 120
 SOON = RetryPolicy(attempts=1000, base=timedelta(0), maximum=timedelta(milliseconds=3))
-
-
-@pytest.fixture
-def notify() -> Notify:
-    return "on"
 
 
 class Moody:
@@ -90,8 +84,8 @@ async def test_each_key_arrives_once_and_in_order(
     takes_batches: bool,
     seed: int,
 ) -> None:
-    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.0001)
-    monkeypatch.setattr(resting, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(relay_backoff, "FIRST_PAUSE_SECONDS", 0.0001)
+    monkeypatch.setattr(relay_backoff, "MAX_PAUSE_SECONDS", 0.001)
     chance = random.Random(seed)
     relay = Moody(chance, keeps_order=keeps_order, takes_batches=takes_batches)
     concurrency = 1 if order == "total" else chance.choice([1, 3])

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox, RetryLater, RetryPolicy, SomeFailed
-from sa_outbox.consumer import resting
+from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 from sa_outbox.observe import AttemptFailed, DeadLettered, RelayAway, RelayBack
 from sa_outbox.relay import Answer, CloudEvents, Message
@@ -19,7 +19,7 @@ from tests.support import PATIENCE
 
 from .conftest import Database, Producer, make_consumer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 SOON = RetryPolicy(attempts=3, base=timedelta(milliseconds=1), maximum=timedelta(milliseconds=5))
 
@@ -73,8 +73,8 @@ def wire() -> Wire:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resting, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(resting, "LONGEST_PAUSE", 0.016)
+    monkeypatch.setattr(relay_backoff, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(relay_backoff, "MAX_PAUSE_SECONDS", 0.016)
 
 
 def relay(outbox: Outbox, wire: Wire, **options: Any) -> None:

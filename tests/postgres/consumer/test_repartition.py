@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sa_outbox import Event, Outbox
 from sa_outbox.cli import main
 from sa_outbox.consumer import Consumer, repartition
-from sa_outbox.consumer.partition import partition_of
+from sa_outbox.consumer.position.partition import partition_of
 from sa_outbox.errors import ConfigError, NotRepartitioned
 from tests.postgres.consumer.conftest import (
     LATER,
@@ -343,8 +343,8 @@ async def test_a_partition_that_is_far_behind_catches_up_while_the_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = import_module("sa_outbox.consumer.repartition")  # its function has the same name
-    monkeypatch.setattr(module, "MOST_ASKED", 100)
-    monkeypatch.setattr(module, "MOST_RANGES", 20)
+    monkeypatch.setattr(module, "MAX_EVENTS", 100)
+    monkeypatch.setattr(module, "MAX_RANGES", 20)
     async with consuming(outbox):
         pass
     with producer.open() as session:

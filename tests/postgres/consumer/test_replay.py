@@ -14,7 +14,7 @@ from sa_outbox import Event, Outbox, RetryPolicy
 from sa_outbox.errors import DeadLetterNotFound, InvalidEvent, NotEdited, PayloadError
 from sa_outbox.operations.dead_letters import DeadLetterFilter, show_dead_letter
 from sa_outbox.operations.operator import Operator
-from sa_outbox.operations.resolving import (
+from sa_outbox.operations.resolution import (
     Place,
     Resolved,
     choose_dead_letters,
@@ -24,21 +24,15 @@ from sa_outbox.operations.resolving import (
     replay_dead_letters,
 )
 from sa_outbox.settings import Limits
-from sa_outbox.sql import purging
+from sa_outbox.sql.listener import expiry
 from tests.support import comes_true
 
 from .conftest import LATER, ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 ME = Operator(who="ann", why="fixed in 1.2")
 EFFECT = text("INSERT INTO effects VALUES ('mail', :n)")
-
-
-@pytest.fixture
-def notify() -> Any:
-    """With notifications; without them the same is found a little later."""
-    return "on"
 
 
 class Mail:
@@ -263,8 +257,8 @@ async def test_one_that_fails_does_not_hold_up_other_keys_of_a_total_order(
 
 
 def _waiting(running: Any) -> int:
-    cursors = running.consumer._services.tenures.cursors
-    return sum(cursor.lanes.count for cursor in cursors.values())
+    loops = running.consumer._services.holder.loops
+    return sum(loop.source.lanes.count for loop in loops.values())
 
 
 async def test_a_handler_s_effects_and_the_end_of_a_replay_are_one_transaction(
@@ -336,7 +330,7 @@ class TestEdit:
         self, outbox: Outbox, database: Database, letter: int
     ) -> None:
         self.edit(database, outbox, letter, headers={"z": "1", "version": 2})
-        with pytest.raises(NotEdited, match="somebody else has edited"):
+        with pytest.raises(NotEdited, match="someone else has edited"):
             self.edit(database, outbox, letter, payload={"n": 8})
         self.edit(database, outbox, letter, payload={"n": 9}, edits=1)
 
@@ -393,7 +387,7 @@ def test_the_copy_is_kept_as_long_as_its_replay_waits(outbox: Outbox, database: 
     database.rows("UPDATE outbox_dead_letters SET resolved_at = now() - interval '1 year'")
 
     with database.engine.begin() as connection:
-        purge = purging.resolved_dead_letters(outbox.tables)
+        purge = expiry.resolved_dead_letters(outbox.tables)
         connection.execute(purge, {"above": 0, "limit": 10, "seconds": 60.0})
 
     assert [row.id for row in database.rows("SELECT id FROM outbox_dead_letters")] == [1]
@@ -445,3 +439,19 @@ async def test_two_who_discard_the_same_at_once_discard_it_once(
 
     assert sorted(each for some in done for each in some.ids) == [1, 2, 3, 4]
     assert database.value("SELECT count(*) FROM outbox_audit WHERE action = 'discarded'") == 4
+
+
+@pytest.mark.woken_by("poll")
+async def test_without_notifications_a_replay_waits_for_a_poll_and_not_for_a_renewal(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    mail = Mail(outbox)
+    mail.bad = {1}
+    producer.add(1, key="a")
+    async with consuming(outbox, lease_duration=timedelta(minutes=10)) as running:
+        await running.settled("mail", outcome="dead")
+        mail.bad = set()
+        replay(database, outbox, 1)
+        await running.settled("mail", outcome="done")
+
+    assert mail.got == [1]

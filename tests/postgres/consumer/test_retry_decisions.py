@@ -11,11 +11,11 @@ import pytest
 
 from sa_outbox import Event, Outbox, Reject, RetryLater, RetryPolicy
 from sa_outbox.observe import AttemptFailed
-from sa_outbox.retry import PRESETS
+from sa_outbox.policy.retry import PRESETS
 
 from .conftest import ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 BOTH_ORDERS = pytest.mark.parametrize("order", ["total", "key"])
 SECRET = "hunter2"
@@ -218,7 +218,7 @@ STORED = {
         "ValueError",
         "x" * 8_000 + " ... (50,000,000 characters)",
     ),
-    "no text": (Mute(), "mute", "(its text can't be had: RuntimeError)"),
+    "no text": (Mute(), "mute", "(its text is unavailable: RuntimeError)"),
 }
 """To the error its code and its text, as they are kept."""
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, create_engine, text
+from sqlalchemy.exc import ProgrammingError
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
+from sa_outbox.database.rights import WRITTEN
 from sa_outbox.errors import SchemaError
+from sa_outbox.operations import sealing
 from sa_outbox.settings import Notify
+from tests.support import comes_true
+from tests.support.receiver import LOCAL, endpoints_command, receiving, secret_of
 
 from .conftest import Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def role(database: Database) -> Iterator[str]:
     database.rows(f"DROP ROLE {name}")
 
 
-async def test_what_it_lacks_is_said_as_grants_that_mend_it(
+async def test_what_it_lacks_is_said_as_grants_that_fix_it(
     role: str, outbox: Outbox, producer: Producer, database: Database, migrated_url: URL
 ) -> None:
     got = []
@@ -60,10 +66,54 @@ async def test_what_webhook_endpoints_need_is_asked_for_too(
     with pytest.raises(SchemaError) as refused:
         await consumer.drain()
 
-    assert f'GRANT SELECT, UPDATE ON "outbox_endpoints" TO "{role}";' in refused.value.problems
+    columns = "disabled_at, disabled_why, updated_at"
+    asked = f'GRANT SELECT, UPDATE ({columns}) ON "outbox_endpoints" TO "{role}";'
+    assert asked in refused.value.problems
     for grant in refused.value.problems:
         database.rows(grant)
     await consumer.drain()
+
+
+async def test_a_consumer_disables_an_endpoint_that_is_gone_and_may_change_nothing_else_of_it(
+    role: str,
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    migrated_url: URL,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
+    monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url)
+    monkeypatch.setenv(sealing.VARIABLE, sealing.new_key())
+    outbox.webhooks(allow=LOCAL, ports="any")
+    consumer = Consumer(outbox, migrated_url.set(username=role, password="known"))
+    with pytest.raises(SchemaError) as refused:
+        await consumer.drain()
+    for grant in refused.value.problems:
+        database.rows(grant)
+    async with receiving() as receiver:
+        await secret_of(await endpoints_command("add", "acme", receiver.url, "--on", "*"))
+        await consumer.drain()
+        producer.add(1)
+        receiver.status = 410
+        running = asyncio.create_task(consumer.run())
+        disabled = "SELECT disabled_why FROM outbox_endpoints"
+        await comes_true(lambda: database.value(disabled) == "it answered 410")
+        consumer.stop()
+        await running
+
+    theirs = create_engine(migrated_url.set(username=role, password="known"))
+    for change in (
+        "UPDATE outbox_endpoints SET url = 'https://evil.example/'",
+        "UPDATE outbox_endpoints SET secrets = '[]'",
+        "UPDATE outbox_endpoints SET bearer = NULL",
+        "UPDATE outbox_endpoints SET settings = '{}'",
+        "INSERT INTO outbox_endpoints (name, url) VALUES ('evil', 'https://evil.example/')",
+        "DELETE FROM outbox_endpoints",
+    ):
+        with theirs.begin() as connection, pytest.raises(ProgrammingError, match="permission"):
+            connection.execute(text(change))
+    theirs.dispose()
 
 
 async def test_what_queues_crons_and_the_audit_need_is_asked_for_too(
@@ -82,8 +132,10 @@ async def test_what_queues_crons_and_the_audit_need_is_asked_for_too(
     consumer = Consumer(outbox, migrated_url.set(username=role, password="known"))
     with pytest.raises(SchemaError) as without_insert:
         await consumer.drain()
-    assert f'GRANT INSERT ON "public"."outbox" TO "{role}";' in str(without_insert.value)
-    database.rows(f"GRANT INSERT ON outbox TO {role}")
+    columns = ", ".join(WRITTEN)
+    grant = f'GRANT INSERT ({columns}) ON "public"."outbox" TO "{role}";'
+    assert grant in str(without_insert.value)
+    database.rows(grant)
     with pytest.raises(SchemaError) as refused:
         await consumer.drain()
     assert f'GRANT SELECT, INSERT, UPDATE ON "outbox_crons" TO "{role}";' in refused.value.problems

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.gate import Bell
+from sa_outbox.consumer.shared.sync import AutoResetEvent
 from sa_outbox.observe import Looked, RangeTaken
 from tests.support import comes_true
 
@@ -43,7 +43,7 @@ class Counted:
     def __init__(self) -> None:
         self.statements = 0
         self.in_flight = 0
-        self.pauses: dict[Bell, float | None] = {}
+        self.pauses: dict[AutoResetEvent, float | None] = {}
 
     async def all_wait(self) -> None:
         """Nobody is in the middle of something; from here on a time, or an event, is waited for."""
@@ -77,16 +77,16 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
     for name in ("execute", "fetch", "fetchval"):
         count(name)
-    wait = Bell.wait
+    wait = AutoResetEvent.wait
 
-    async def noting(bell: Bell, seconds: float | None = None) -> bool:
+    async def noting(bell: AutoResetEvent, seconds: float | None = None) -> bool:
         counted.pauses[bell] = seconds
         try:
             return await wait(bell, seconds)
         finally:
             del counted.pauses[bell]
 
-    monkeypatch.setattr(Bell, "wait", noting)
+    monkeypatch.setattr(AutoResetEvent, "wait", noting)
     return counted
 
 

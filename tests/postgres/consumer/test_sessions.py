@@ -16,7 +16,7 @@ from tests.support.shop import Order
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 EFFECT = text("INSERT INTO effects VALUES (:listener, :n)")
 

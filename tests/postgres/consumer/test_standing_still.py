@@ -16,7 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer import engines, settle, unit
+from sa_outbox.consumer.connection import engines
+from sa_outbox.consumer.loop import transaction
+from sa_outbox.consumer.settle import writer as settle
 from tests.support import comes_true
 
 from .conftest import QUICK, Consuming, Database, Producer
@@ -58,17 +60,19 @@ async def test_a_transaction_of_several_statements_is_ended_after_a_lease(
 ) -> None:
     """One that settles, on the consumer's own connection; then all of it is done again."""
     outbox, sleeper = Outbox(notify="off"), Sleeper()
-    run_each = settle.Settler._run_each
+    run_each = settle.SettlementWriter._run_each
     got: list[int] = []
 
-    async def slow(self: settle.Settler, writes: list[Any], run: Callable[..., Any]) -> None:
+    async def slow(
+        self: settle.SettlementWriter, writes: list[Any], run: Callable[..., Any]
+    ) -> None:
         if len(writes) > 1:
             await run_each(self, writes[:-1], run)
             await sleeper.stand_still()
             writes = writes[-1:]
         await run_each(self, writes, run)
 
-    monkeypatch.setattr(settle.Settler, "_run_each", slow)
+    monkeypatch.setattr(settle.SettlementWriter, "_run_each", slow)
 
     @outbox.listener("billing", on="order.*", order=order, retry=QUICK)
     async def charge(event: Event[Any]) -> None:
@@ -96,7 +100,7 @@ async def test_so_is_that_of_a_handler_s_session_once_it_settles(
 ) -> None:
     """On any engine: on this one nothing is set. With an audit there are several statements."""
     outbox, sleeper = Outbox(notify="off", audit=audit), Sleeper()
-    settle_async = unit._settle_async
+    settle_async = transaction._settle_async
 
     async def slow(session: Any, writes: list[Any], lease: Any) -> None:
         commit = session.commit
@@ -115,7 +119,7 @@ async def test_so_is_that_of_a_handler_s_session_once_it_settles(
             session.commit = late_commit
         await settle_async(session, writes, lease)
 
-    monkeypatch.setattr(unit, "_settle_async", slow)
+    monkeypatch.setattr(transaction, "_settle_async", slow)
 
     @outbox.listener("billing", on="order.*", order=order)
     async def charge(event: Event[Any], session: AsyncSession) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sa_outbox import Event, Outbox
-from sa_outbox.listener import Start
+from sa_outbox.declare.listener import Start
 from sa_outbox.observe import ListenerRegistered
 
 from .conftest import Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 def listen(outbox: Outbox, start: Start) -> list[int]:

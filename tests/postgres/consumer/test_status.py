@@ -11,15 +11,15 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Category, Event, Outbox
-from sa_outbox.consumer.partition import partition_of
+from sa_outbox.client.status import EventStatus, ListenerStatus
+from sa_outbox.consumer.position.partition import partition_of
 from sa_outbox.errors import EventNotFound, InvalidEvent, WrongArgument
 from sa_outbox.settings import Notify
-from sa_outbox.status import EventStatus, ListenerStatus
 from tests.support import comes_true
 
 from .conftest import LATER, ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 HOUR = timedelta(hours=1)
 
@@ -365,7 +365,6 @@ class TestByKey:
         assert found.listeners["l"].result_ref == "s3://7"
         assert status(outbox, database, event_id).listeners["l"].result_ref == "s3://7"
 
-    @pytest.mark.parametrize("notify", ["off"])
     async def test_a_result_is_kept_as_long_as_the_key_of_its_category(
         self, notify: Notify, producer: Producer, database: Database, consuming: Consuming
     ) -> None:

@@ -16,7 +16,7 @@ from sa_outbox.errors import HandlerMustNotCommit
 
 from .conftest import ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 EFFECT = text("INSERT INTO effects VALUES ('billing', :n)")
 

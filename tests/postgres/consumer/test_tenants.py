@@ -17,7 +17,7 @@ from sa_outbox.settings import Notify
 
 from .conftest import ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 LOG = "SELECT event_type, tenant, headers FROM outbox ORDER BY id"
 
@@ -165,6 +165,7 @@ class TestRowLevelSecurity:
         tables = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'outbox%'"
         for [table] in database.rows(tables):
             database.rows(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {name}")
+        database.rows(f"GRANT SELECT ON SEQUENCE outbox_id_seq TO {name}")
         database.rows(f"GRANT SELECT, INSERT ON notes TO {name}")
         yield name
         database.rows("DROP TABLE notes")

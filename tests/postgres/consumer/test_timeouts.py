@@ -13,13 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer import deadline
+from sa_outbox.consumer.handler import deadline
 from sa_outbox.observe import AttemptFailed, ConsumerStopping, DeliverySettled, HandlerIgnoredCancel
 from tests.support import comes_true
 
 from .conftest import LATER, ONCE, QUICK, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("poll")]
 
 SHORT = timedelta(milliseconds=50)
 EFFECT = text("INSERT INTO effects VALUES ('billing', :n)")
@@ -168,7 +168,7 @@ async def test_a_handler_that_ignores_its_cancellation_stops_the_consumer(
     consuming: Consuming,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deadline, "UNTIL_STUCK", 0.05)
+    monkeypatch.setattr(deadline, "STUCK_AFTER_SECONDS", 0.05)
     enough = anyio.Event()
 
     @outbox.listener("billing", on="order.*", retry=LATER, timeout=SHORT)

@@ -12,8 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from sa_outbox import Event, Outbox, tracing
+from sa_outbox import Event, Outbox
 from sa_outbox.errors import ConfigError
+from sa_outbox.event import tracing
 from sa_outbox.monitoring import traces
 
 from .conftest import QUICK, Consuming, Database, Producer

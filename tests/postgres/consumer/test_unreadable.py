@@ -13,7 +13,7 @@ from tests.support.shop import OrderPlaced
 
 from .conftest import ONCE, Consuming, Database, Producer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.woken_by("poll")]
 
 NESTED = "(repeat('[', 3000) || repeat(']', 3000))::jsonb"
 ROWS = {
@@ -44,7 +44,7 @@ async def test_an_event_that_can_not_be_read_is_a_dead_letter_and_the_others_are
     order: Any,
     outbox: Outbox,
     producer: Producer,
-    database: Database,
+    unchecked: Database,
     consuming: Consuming,
 ) -> None:
     got: list[int] = []
@@ -54,7 +54,7 @@ async def test_an_event_that_can_not_be_read_is_a_dead_letter_and_the_others_are
         got.append(event.payload["n"])
 
     producer.add(1, key="a")
-    database.write_raw(**row)
+    unchecked.write_raw(**row)
     producer.add(2, key="a")
 
     async with consuming(outbox) as running:
@@ -62,13 +62,13 @@ async def test_an_event_that_can_not_be_read_is_a_dead_letter_and_the_others_are
         await running.done("billing", 2)
 
     assert got == [1, 2]
-    [dead] = database.dead_letters("billing")
+    [dead] = unchecked.dead_letters("billing")
     assert (dead.position, len(dead.errors)) == (2, 1)
 
 
 @pytest.mark.parametrize("run_at", ["'infinity'", "'294270-01-01'"])
 async def test_an_event_that_is_never_due_stops_nobody(
-    run_at: str, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    run_at: str, outbox: Outbox, producer: Producer, unchecked: Database, consuming: Consuming
 ) -> None:
     got: list[int] = []
 
@@ -77,7 +77,7 @@ async def test_an_event_that_is_never_due_stops_nobody(
         got.append(event.payload["n"])
 
     producer.add(1)
-    database.write_raw(run_at=run_at)
+    unchecked.write_raw(run_at=run_at)
     producer.add(2)
 
     async with consuming(outbox) as running:

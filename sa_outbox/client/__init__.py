@@ -1,0 +1,12 @@
+"""What a program asks about its events, in its own session or connection.
+
+===================  =============================================================================
+``caller.py``        whose session or connection runs the statement
+``cancellation.py``  ``outbox.cancel``: what has not started never starts; what runs is asked to
+                     stop
+``status.py``        ``outbox.status``: the status of an event, for each listener
+``inbox.py``         ``outbox.inbox``: act once on a message of another system
+===================  =============================================================================
+
+Imports ``declare``, ``producer``, ``sql`` and what is below them.
+"""

@@ -1,0 +1,137 @@
+"""From what a consumer is given to what it uses: engines for handlers, and connections."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from sa_outbox.errors import ConfigError
+from sa_outbox.schema.connect import dsn_of, parse_url
+
+from .connections import connector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_outbox.declare.listener import Listener
+
+    from .connections import Connect
+
+SPARE = 2
+"""Connections in a pool beyond what handlers use at once."""
+_MARGIN, _A_DAY = timedelta(seconds=30), timedelta(days=1)
+_IDLE = "idle_in_transaction_session_timeout"
+
+
+def require_asyncio() -> None:
+    """Raise ``ConfigError`` under another event loop: trio would fail later, with an unhelpful
+    error."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigError(
+            "a consumer runs in asyncio's event loop only, or in uvloop's: the driver and "
+            "SQLAlchemy's async sessions know no other. From trio, run it in a thread: "
+            'anyio.run(consumer.run, backend="asyncio")'
+        ) from None
+
+
+@dataclass
+class Engines:
+    """Engines that were given, and those created here, which are disposed of at the end."""
+
+    asynchronous: AsyncEngine
+    synchronous: Engine | None
+    connect: Connect
+    url: URL
+    made: list[Engine | AsyncEngine] = field(default_factory=list)
+
+    async def dispose(self) -> None:
+        for engine in self.made:
+            if isinstance(engine, AsyncEngine):
+                await engine.dispose()
+            else:
+                await anyio.to_thread.run_sync(engine.dispose)
+
+
+def engines(
+    database: str | URL | Engine | AsyncEngine,
+    sync_engine: Engine | None,
+    listeners: Sequence[Listener],
+) -> Engines:
+    """Everything the handlers of *listeners* need, created from *database*. No I/O."""
+    made: list[Engine | AsyncEngine] = []
+    if isinstance(database, AsyncEngine):
+        asynchronous, url = database, database.url
+        connect = connector(database)
+    else:
+        if isinstance(database, Engine):
+            sync_engine = sync_engine or database
+        url = database.url if isinstance(database, Engine) else parse_url(database)
+        asynchronous = _async_engine(url, listeners)
+        made.append(asynchronous)
+        connect = connector(asynchronous)
+    if asynchronous.dialect.name != "postgresql":
+        raise ConfigError(f"sa_outbox needs PostgreSQL, not {asynchronous.dialect.name}")
+    if sync_engine is None and any(each.call.session == "sync" for each in listeners):
+        sync_engine = _sync_engine(url, listeners)
+        made.append(sync_engine)
+    return Engines(asynchronous, sync_engine, connect, url, made)
+
+
+def connect_to(url: str | URL) -> Connect:
+    """How to connect to a URL: for a LISTEN that bypasses a pooler."""
+    return connector(parse_url(url))
+
+
+def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:
+    options: dict[str, Any] = {"pool_size": _pool_size(listeners, "async"), "max_overflow": 0}
+    options["hide_parameters"] = True  # an error's text is stored, and parameters contain data
+    settings = {_IDLE: _longest_idle(listeners, "async")}
+    if url.drivername == "postgresql+asyncpg":
+        return create_async_engine(url, connect_args={"server_settings": settings}, **options)
+    if url.drivername != "postgresql" and url.get_dialect().is_async:
+        return create_async_engine(url, **options)
+    arguments = {"dsn": dsn_of(url), "server_settings": settings}
+    bare = URL.create("postgresql+asyncpg", *url[1:6])
+    return create_async_engine(bare, connect_args=arguments, **options)
+
+
+def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
+    options: dict[str, Any] = {"pool_size": _pool_size(listeners, "sync"), "max_overflow": 0}
+    options["hide_parameters"] = True
+    given = url.query.get("options", "")
+    idle = f"{given} -c {_IDLE}={_longest_idle(listeners, 'sync')}".strip()
+    options["connect_args"] = {"options": idle}
+    for driver in ("psycopg", "psycopg2"):
+        if find_spec(driver) is not None:
+            return create_engine(url.set(drivername=f"postgresql+{driver}"), **options)
+    names = ", ".join(each.name for each in listeners if each.call.session == "sync")
+    raise ConfigError(
+        f"sync handlers with a session need a sync driver ({names}): pip install "
+        '"psycopg[binary]", or make the handlers async'
+    )
+
+
+def _pool_size(listeners: Sequence[Listener], session: str) -> int:
+    """For as many handlers as run at once when this process holds every partition."""
+    using = [each for each in listeners if each.call.session == session]
+    return SPARE + sum(each.concurrency * each.partitions for each in using)
+
+
+def _longest_idle(listeners: Sequence[Listener], session: str) -> str:
+    """Milliseconds after which the server ends the transaction of a suspended process: its locks
+    would block whoever took the listener over.
+
+    A handler may be silent for as long as its ``timeout`` allows; one without a limit for a day,
+    the longest ``timeout`` there is.
+    """
+    limits = [each.timeout or _A_DAY for each in listeners if each.call.session == session]
+    return str(int((max(limits, default=_MARGIN) + _MARGIN).total_seconds() * 1000))

@@ -1,0 +1,142 @@
+"""The statements of one outbox, rendered once for all its listeners."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
+from sa_outbox.sql.listener import crons, cursors, deliveries, leases, suspects
+from sa_outbox.sql.log import events, horizon, reads
+from sa_outbox.sql.people import audit
+from sa_outbox.sql.queue import cancellation, claims, ranges
+from sa_outbox.sql.server import notify, transactions
+
+from .connections import Query
+
+if TYPE_CHECKING:
+    from sa_outbox.database.tables import Tables
+
+
+class Settling(Protocol):
+    """Statements that run under a lease: on a listener's cursor, or on a queue's range."""
+
+    bound: Query
+    record: Query
+    bury: Query
+    park: Query
+    settle: Query
+    leave_results: Query
+    promote: Query | None
+    remember_error: Query
+    hold: Query | None
+    advance: Query
+    save: Query
+    finish: Query | None
+    """Used instead of ``save`` when nothing is left; None: there is always more to come."""
+    suspects: SuspectStatements
+    stand: Query
+
+
+@cache
+def statements(tables: Tables, channel: str) -> Statements:
+    """The statements of one outbox, cached: rendering them is a large part of a consumer's startup,
+    and tests, and programs that drain, start many."""
+    return Statements(tables, channel)
+
+
+class Statements:
+    def __init__(self, tables: Tables, channel: str) -> None:
+        self.ceiling = Query(horizon.ceiling(tables))
+        self.holders = Query(horizon.holders(tables))
+        self.look = Query(horizon.look(tables))
+        self.undrawn = Query(horizon.undrawn(tables))
+        self.drawn = Query(horizon.last_drawn(tables))
+        self.holders_named = Query(horizon.holders_named(tables))
+        self.holes = Query(horizon.holes(tables))
+        self.first_since = Query(horizon.first_since(tables))
+        self.register = Query(cursors.register(tables))
+        self.registered = Query(cursors.registered(tables))
+        self.describe = Query(cursors.describe(tables))
+        self.declare = Query(cursors.declare(tables))
+        self.advance = Query(cursors.advance(tables))
+        self.save = Query(cursors.save(tables))
+        self.hold: Query | None = Query(cursors.hold(tables))
+        self.finish: Query | None = None
+        self.suspects = SuspectStatements(tables)
+        self.stand = Query(cursors.stand(tables))
+        self.remember_error = Query(cursors.remember_error(tables))
+        self.behind = Query(cursors.behind(tables))
+        self.claim = Query(leases.claim(tables))
+        self.renew = Query(leases.renew(tables))
+        self.release = Query(leases.release(tables))
+        self.release_all = Query(leases.release_all(tables.listeners))
+        self.survey = Query(leases.survey(tables))
+        self.announce = Query(leases.announce(tables))
+        self.withdraw = Query(leases.withdraw(tables))
+        self.read_due = Query(reads.read_due(tables))
+        self.read_again = Query(reads.read_again(tables))
+        self.bound = Query(transactions.bound())
+        self.record = Query(audit.record(tables))
+        self.park = Query(deliveries.park(tables))
+        self.bury = Query(deliveries.bury(tables))
+        self.settle = Query(deliveries.settle(tables))
+        self.leave_results = Query(deliveries.leave_results(tables))
+        self.promote: Query | None = Query(deliveries.promote(tables))
+        self.occupied = Query(deliveries.occupied(tables))
+        self.next_due = Query(deliveries.next_due(tables))
+        self.insert_events = Query(events.insert_events(tables))
+        self.claim_keys = Query(events.claim_idempotency_keys(tables))
+        self.record_added = Query(audit.record_added(tables))
+        self.crons_standing = Query(crons.standing(tables))
+        self.crons_register = Query(crons.register(tables))
+        self.crons_claim = Query(crons.claim(tables))
+        self.crons_advance = Query(crons.advance(tables))
+        self.notify = Query(notify.notify(channel))
+        self.notify_released = Query(notify.notify(channel, notify.RELEASED))
+        self.ping = Query(notify.ping(channel))
+        self.listening = Query(notify.listening())
+        self.ranges = RangeStatements(tables, self)
+
+
+class RangeStatements:
+    """Statements that run under the lease of a queue's range, and those that claim ranges."""
+
+    def __init__(self, tables: Tables, shared: Statements) -> None:
+        self.bury, self.park, self.settle = shared.bury, shared.park, shared.settle
+        self.bound, self.record = shared.bound, shared.record
+        self.leave_results = shared.leave_results
+        self.promote: Query | None = None
+        self.hold: Query | None = None
+        self.remember_error = Query(ranges.remember_error(tables))
+        self.advance = self.save = Query(ranges.advance(tables))
+        self.finish: Query | None = Query(ranges.finish(tables))
+        self.suspects = SuspectStatements(tables, ranges=True)
+        self.stand = Query(ranges.stand(tables))
+        self.state = Query(claims.state(tables))
+        self.busy = Query(claims.busy(tables))
+        self.claim = Query(ranges.claim(tables))
+        self.renew = Query(ranges.renew(tables))
+        self.release = Query(ranges.release(tables))
+        self.release_all = Query(leases.release_all(tables.ranges))
+        self.lock = Query(claims.lock(tables))
+        self.read_chosen = Query(claims.read_chosen(tables))
+        self.take = Query(claims.take(tables))
+        self.pass_over = Query(claims.pass_over(tables))
+        self.take_due = Query(claims.take_due(tables))
+        self.requested = Query(cancellation.requested(tables))
+        self.forget_requests = Query(cancellation.forget(tables))
+
+
+class SuspectStatements:
+    """For a listener's row, or a range's."""
+
+    def __init__(self, tables: Tables, *, ranges: bool = False) -> None:
+        self.note = Query(suspects.note(tables, ranges=ranges))
+        self.mark = Query(suspects.mark(tables, ranges=ranges))
+        self.absolve = Query(suspects.absolve(tables, ranges=ranges))
+        self.lived = Query(suspects.lived(tables, ranges=ranges))
+        self.forget = None if ranges else Query(suspects.forget(tables))
+        """None: they go with the row."""
+        self.clock = Query(suspects.clock())
+        self.read_suspects = Query(reads.read_due(tables, "suspects"))
+        self.read_earlier = Query(reads.read_due(tables, "earlier"))

@@ -1,0 +1,41 @@
+"""Offer new events to idle listeners before the horizon is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from .loop.log_source import LogSource
+    from .loop.loop import DeliveryLoop
+    from .queue.queue import Queue
+    from .services.horizon_watch import HorizonWatcher
+
+TURNS = 4
+"""Turns of the event loop until a handler has started: sending a statement earlier would delay
+it."""
+
+
+async def deliver_ahead_of_horizon(
+    looker: HorizonWatcher,
+    number: int,
+    loops: Collection[DeliveryLoop[LogSource]],
+    queues: Iterable[Queue],
+) -> None:
+    """Those who had read everything at the look of that *number* begin at once."""
+    waiting = [each for each in loops if each.source.has_read_all(number)]
+    resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
+    stands = [*(each.progress.read_to for each in waiting), *resting.values()]
+    if not stands:
+        return
+    rows = await looker.first_few(min(stands))
+    for loop in waiting:
+        loop.source.offer(rows)
+        loop.wake()
+    for queue in resting if rows else ():
+        queue.offer(rows)
+    for _ in range(TURNS):
+        await anyio.lowlevel.checkpoint()

@@ -1,0 +1,300 @@
+"""Call a handler: its arguments, its time limit, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from sa_outbox.errors import HandlerTimeout, OutboxError
+from sa_outbox.event import tracing
+from sa_outbox.event.causation import HandledBatch, handled, handled_batch
+from sa_outbox.event.event import left_results, now_cancel_requested
+from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
+
+from .deadline import Deadline, Interrupted
+from .delivery import load_event, load_unread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextvars import Token
+    from datetime import timedelta
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.event.event import Event
+    from sa_outbox.observe import Observers
+
+    from .delivery import InFlight
+    from .session import HandlerSession
+
+STRETCH_SECONDS = 0.005
+"""After so long a task lets others run, when its handler never waits for anything."""
+
+
+class Feed(Protocol):
+    """Where a sweep reports what is done, and learns that it should end."""
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    def done(self, item: InFlight) -> None: ...
+
+
+class Gate(Protocol):
+    @property
+    def is_closed(self) -> bool: ...
+
+
+class HandlerCall:
+    """Calls one listener's handler, for one task: one call at a time."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        threads: anyio.CapacityLimiter,
+        observers: Observers,
+        on_stuck: Callable[[], None],
+        lifetime: Callable[[str], timedelta],
+    ) -> None:
+        self._listener = listener
+        self._handler = listener.handler
+        self._call = listener.call
+        self._load = load_event if listener.forwarding is None else load_unread
+        self._threads = threads
+        self._observers = observers
+        self._stuck = on_stuck
+        self._lifetime = lifetime
+        self.argument: Any = None
+        """The event or events being handled."""
+        timeout = listener.timeout
+        self._timeout = None if timeout is None else timeout.total_seconds()
+        self.deadline = Deadline(self._timeout, self._ignored)
+        self._returned_reported = False
+        self._tracing = tracing.present
+        call = listener.call
+        is_bare = call.is_async and call.session == "none" and not call.batch
+        self.is_plain = is_bare and self._tracing is None
+        """Whether ``sweep`` may be used."""
+        self.give_way_at = 0.0
+
+    def close(self) -> None:
+        self.deadline.leave()
+
+    def load(self, item: InFlight) -> Event[Any]:
+        return self._load(item.row, self._call.payload_class)
+
+    def load_all(self, items: Sequence[InFlight]) -> list[Event[Any]]:
+        load, payload_class = self._load, self._call.payload_class
+        return [load(item.row, payload_class) for item in items]
+
+    async def __call__(
+        self, items: Sequence[InFlight], argument: Any, session: Any = None
+    ) -> BaseException | None:
+        """Call the handler with *argument* (an event or a list) and return what it raised.
+
+        Raises only when the consumer itself is being cancelled.
+        """
+        if self._tracing is None:
+            return await self._attempt(items, argument, session)
+        batch = self._call.batch
+        events = argument if batch else (argument,)
+        attempt = 1 + max(item.attempts for item in items)
+        name = self._listener.name
+        with self._tracing.handling(name, events, attempt=attempt, batch=batch) as span:
+            error = await self._attempt(items, argument, session)
+            if error is not None:
+                span.failed(error)
+            return error
+
+    async def _attempt(
+        self, items: Sequence[InFlight], argument: Any, session: Any
+    ) -> BaseException | None:
+        if self._is_unwanted(items, argument):
+            return Interrupted(has_begun=False)
+        self.argument = argument
+        cause: Token[Any] | None = None
+        batch: Token[Any] | None = None
+        if self._call.batch:
+            batch = handled_batch.set(HandledBatch(argument))
+        else:
+            cause = handled.set(argument)
+        began = monotonic()
+        self.deadline.begin(began)
+        try:
+            error = await self._run(argument, session)
+        except BaseException as raised:  # noqa: BLE001 - GeneratorExit and the like are failures too
+            return self.judge(raised)
+        finally:
+            self.deadline.is_calling = False
+            seconds = monotonic() - began
+            for item in items:
+                item.seconds = seconds
+            if cause is not None:
+                handled.reset(cause)
+            if batch is not None:
+                handled_batch.reset(batch)
+        if self.deadline.is_over:  # it was cancelled and yet returned normally
+            return self.cut_off()
+        if error is None and left_results:
+            events = argument if self._call.batch else (argument,)
+            for item, event in zip(items, events, strict=True):
+                self.note_result(item, event)
+        return error
+
+    async def sweep(
+        self,
+        feed: Feed,
+        gate: Gate,
+        take: Callable[[], InFlight | None],
+        unreadable: Callable[[InFlight, BaseException], None],
+    ) -> tuple[InFlight, BaseException] | None:
+        """For a plain handler: call it for one event after the other, until one fails. None:
+        nothing is left, or somebody wants it to end. What every event costs is spent here."""
+        handler, load, deadline = self._handler, self._load, self.deadline
+        payload_class = self._call.payload_class
+        earlier, now = handled.set(None), monotonic()
+        try:
+            while not (feed.is_stopping or gate.is_closed):
+                item = take()
+                if item is None:
+                    return None
+                item.outcome, item.failure = "done", None
+                try:
+                    event = self.argument = load(item.row, payload_class)
+                except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
+                    unreadable(item, error)
+                    continue
+                handled.set(event)
+                deadline.begin(now)
+                try:
+                    value = await handler(event)
+                except BaseException as raised:  # noqa: BLE001 - GeneratorExit is a failure too
+                    deadline.is_calling, item.seconds = False, monotonic() - now
+                    return item, self.judge(raised)
+                began, now = now, monotonic()
+                deadline.is_calling, item.seconds = False, now - began
+                if deadline.is_over:
+                    return item, self.cut_off()
+                if value is not None and (wrong := self.check_value(value)) is not None:
+                    return item, wrong
+                if left_results:
+                    self.note_result(item, event)
+                item.attempts += 1
+                feed.done(item)
+                if now >= self.give_way_at:
+                    await self.give_way()
+                    now = monotonic()
+        finally:
+            handled.reset(earlier)
+        return None
+
+    async def give_way(self) -> None:
+        """Else, for a whole batch, no other listener would run, nothing be settled and no lease
+        renewed: slow handlers that never wait would lose it, and handle the batch again."""
+        await anyio.sleep(0)
+        self.give_way_at = monotonic() + STRETCH_SECONDS
+
+    def request_cancel(self, position: int) -> None:
+        """That event was cancelled: if it is being handled, tell its handler."""
+        if self.deadline.is_calling:
+            argument = self.argument
+            for event in argument if self._call.batch else (argument,):
+                if event.position == position:
+                    now_cancel_requested(event)
+                    if self._listener.cancellable:
+                        self.deadline.interrupt()
+
+    def _is_unwanted(self, items: Sequence[InFlight], argument: Any) -> bool:
+        """Whether the only event was cancelled after a handler task took it. In a batch, such
+        events are marked."""
+        if not self._call.batch:
+            return items[0].cancel_requested
+        for item, event in zip(items, argument, strict=True):
+            if item.cancel_requested:
+                now_cancel_requested(event)
+        return False
+
+    def note_result(self, item: InFlight, event: Event[Any]) -> None:
+        reference = event.result_ref
+        if reference is not None:
+            item.result = reference, self._lifetime(item.event_type).total_seconds()
+
+    async def _run(self, argument: Any, session: Any) -> BaseException | None:
+        arguments = (argument,) if self._call.session == "none" else (argument, session)
+        if self._call.is_async:
+            value = await self._handler(*arguments)
+        else:
+            # Abandoned when it times out: a thread can't be stopped. What it does through its
+            # session is never committed.
+            value, raised = await anyio.to_thread.run_sync(
+                self._in_thread, arguments, limiter=self._threads, abandon_on_cancel=True
+            )
+            if raised is not None:
+                return raised
+        error = None if value is None else self.check_value(value)
+        if session is not None and error is None and self._call.is_async:
+            await session.flush()
+        return error
+
+    def judge(self, raised: BaseException) -> BaseException:
+        """The handler's failure; raises *raised* again if the consumer itself is being
+        cancelled."""
+        cancelled = isinstance(raised, asyncio.CancelledError)
+        if self.deadline.is_over:
+            return self.cut_off(raised if cancelled else None)
+        if cancelled:
+            if anyio.current_effective_deadline() == -inf:
+                raise raised
+            # Only the handler wanted it: some cancel their own task.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+        return raised
+
+    def cut_off(self, cancellation: BaseException | None = None) -> BaseException:
+        """Why the call was cancelled. *cancellation* is raised if we did not cause it."""
+        late = self.deadline.is_late
+        if not self.deadline.leave(cancellation) and cancellation is not None:
+            raise cancellation
+        if late:
+            return HandlerTimeout(f"the handler took longer than {self._timeout} s")
+        return Interrupted(has_begun=True)
+
+    def _in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        """What the handler returned or raised. Not raised here: a GeneratorExit from a thread would
+        close the coroutines that wait for it, instead of being caught by them."""
+        session: HandlerSession | None = arguments[1] if len(arguments) > 1 else None
+        if session is not None and not session.enter():
+            return None, None
+        try:
+            value = self._handler(*arguments)
+            if session is not None:
+                session.flush()
+        except BaseException as error:  # noqa: BLE001 - GeneratorExit and the like are failures too
+            return None, error
+        else:
+            return value, None
+        finally:
+            if session is not None:
+                session.leave()
+
+    def check_value(self, value: object) -> BaseException | None:
+        if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            return OutboxError(
+                "the handler returned an awaitable that nobody awaits: declare it async def"
+            )
+        if not self._returned_reported:
+            self._returned_reported = True
+            self._observers.emit(HandlerReturned(self._listener.name, type(value).__name__))
+        return None
+
+    def _ignored(self, seconds: float) -> None:
+        first = self.argument[0] if self._call.batch else self.argument
+        self._observers.emit(HandlerIgnoredCancel(self._listener.name, first.position, seconds))
+        self._stuck()

@@ -1,0 +1,165 @@
+"""The session a handler gets: its transaction belongs to the consumer."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from sqlalchemy import event
+
+from sa_outbox.errors import HandlerMustNotCommit
+from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
+from sa_outbox.sql.server.tenants import set_tenant
+from sa_outbox.sql.server.transactions import PING, ping
+
+# In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
+# a row that was renewed or moved since the handler began.
+_ISOLATION = {"isolation_level": "READ COMMITTED"}
+
+
+class HandlerSession(OutboxSession):
+    """Refuses to end its transaction while the handler has it.
+
+    Prevented, not only detected afterwards: once committed, the effect would exist without the
+    cursor, and happen a second time.
+    """
+
+    guarded = False
+    violation: HandlerMustNotCommit | None = None
+    """What the handler tried, even if it caught the error."""
+
+    def commit(self) -> None:
+        self._check("commit()")
+        super().commit()
+
+    def rollback(self) -> None:
+        self._check("rollback()")
+        super().rollback()
+
+    def close(self) -> None:
+        self._check("close()")
+        super().close()
+
+    def reset(self) -> None:
+        self._check("reset()")
+        super().reset()
+
+    def invalidate(self) -> None:
+        self._check("invalidate()")
+        super().invalidate()
+
+    def prepare(self) -> None:
+        self._check("prepare()")
+        super().prepare()
+
+    def connect(self, argument: Any, asks: bool = False) -> None:  # noqa: FBT001, FBT002 - internal
+        """Begin the transaction in which *argument*, an event or a batch, is handled. *asks*: with
+        a statement, so that the connection is known to be alive.
+
+        A batch may contain several tenants: for those, the setting is refused at declaration.
+        """
+        connection = self.connection(execution_options=_ISOLATION)
+        if asks:
+            connection.execute(ping())
+        setting = None if self.outbox is None else self.outbox.tenant_setting
+        if setting is not None:
+            connection.execute(set_tenant(setting), {"tenant": argument.tenant or ""})
+
+    def lend(self) -> None:
+        """Guard the transaction that was begun."""
+        self._root = self.get_transaction()
+        self._lent = self.connection()
+        self._begun = self._lent.get_transaction()
+        # Session.commit is refused below; the connection's own would bypass it.
+        event.listen(self._lent, "commit", self._refuse_commit)
+        self._door = threading.Lock()
+        self._abandoned = self._inside = False
+        self.guarded = True
+
+    def take_back(self) -> HandlerMustNotCommit | None:
+        """End the guard; return what the handler did wrong, if anything."""
+        self.guarded = False
+        if self.violation is not None:
+            return self.violation
+        if self.get_transaction() is not self._root or not self._is_still_begun():
+            return HandlerMustNotCommit("the handler ended the session's transaction")
+        if self.in_nested_transaction():
+            return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
+        return None
+
+    def is_lost(self) -> bool:
+        """Whether the lent connection is known to be dead."""
+        connection = self._lent
+        if connection.closed:
+            return False  # by the handler
+        if connection.invalidated:
+            return True
+        driver: Any = connection.connection.driver_connection
+        closed = getattr(driver, "is_closed", None) or getattr(driver, "closed", False)
+        return bool(closed() if callable(closed) else closed)
+
+    def ask(self) -> None:
+        """Send something, beneath SQLAlchemy: then the driver knows whether the connection is dead.
+        The transaction may be in any state."""
+        with suppress(Exception):
+            cursor = self._lent.connection.cursor()
+            cursor.execute(PING)
+            cursor.close()
+
+    def enter(self) -> bool:
+        """In a handler's thread, before the handler; False if nobody waits for it anymore."""
+        with self._door:
+            self._inside = not self._abandoned
+            return self._inside
+
+    def _is_still_begun(self) -> bool:
+        if self._root is None or not self._root.is_active:
+            return True  # a statement failed: the commit will report it
+        connection = self._lent
+        if connection.invalidated or connection.closed:
+            return True  # a statement failed: the commit will report it
+        if connection.get_transaction() is not self._begun:
+            return False
+        # A handler may have sent ROLLBACK or COMMIT as a statement. SQLAlchemy does not notice and
+        # begins no new transaction; asyncpg knows. For other drivers there is no way to know.
+        adapted: Any = connection.connection.dbapi_connection
+        begun = getattr(adapted, "_transaction", None) is not None
+        return not begun or bool(adapted.driver_connection.is_in_transaction())
+
+    def _refuse_commit(self, _connection: object) -> None:
+        self._check("connection().commit()")
+
+    def abandon(self) -> bool:
+        """Leave the session to the thread that still uses it; False if none does, or will."""
+        with self._door:
+            self._abandoned = True
+            return self._inside
+
+    def leave(self) -> None:
+        """In a handler's thread, when the handler has ended. If it was abandoned, nobody else
+        closes it."""
+        with self._door:
+            self._inside = False
+            abandoned = self._abandoned
+        if abandoned:
+            self.guarded = False
+            # Its connection too: the pool it came from may be disposed of by now.
+            with suppress(Exception):
+                self.invalidate()
+
+    def _check(self, what: str) -> None:
+        if self.guarded:
+            self._refuse(what)
+
+    def _refuse(self, what: str) -> NoReturn:
+        self.violation = HandlerMustNotCommit(
+            f"the handler called session.{what}: the transaction also moves the listener's cursor "
+            "and is ended by the consumer. Return to commit, raise to roll back"
+        )
+        raise self.violation
+
+
+class AsyncHandlerSession(AsyncOutboxSession):
+    sync_session_class = HandlerSession
+    sync_session: HandlerSession  # pyright: ignore[reportIncompatibleVariableOverride]  # as made by sync_session_class

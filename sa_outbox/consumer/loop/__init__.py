@@ -1,0 +1,26 @@
+"""The delivery loop of one listener under one lease.
+
+``holder.py`` runs a loop for each lease it gets. ``loop.py`` reads as the story: take in what the
+source has next, hand it to tasks, settle, wait. The loop knows its source, and a task its loop, by
+a narrow protocol only.
+
+====================  ============================================================================
+``holder.py``         a loop for every lease: from the claim until it is released or lost
+``log_loop.py``       puts together the loop of a listener whose cursor is in the log
+``loop.py``           the loop
+``source.py``         what a loop asks of its source, and a source of its loop
+``log_source.py``     the log as a source: new events, and deliveries that are due
+``due.py``            deliveries with a row: which are due, and which keys they keep waiting
+``reader.py``         reads the next events; the horizon decides how far
+``isolation.py``      finds the one event that the database can't read or settle
+``lanes.py``          which delivery may be handled next: never two of one lane at once (pure)
+``held.py``           with order="total": the delivery that everything waits for
+``limits.py``         how many at once for a tenant, how many in a time (pure)
+``task.py``           takes deliveries from the lanes and has them attempted
+``transaction.py``    a handler with a session: its effects and the cursor in one transaction
+``conclusion.py``     what the end of an attempt means: settle, put back, begin again, stop
+``relay_backoff.py``  whether a relay's other side is there, and when to try again
+====================  ============================================================================
+
+Imports ``settle``, ``shared`` and the rooms below.
+"""

@@ -1,0 +1,340 @@
+"""One listener under one lease: take in, hand out, settle, wait.
+
+``run`` and ``_pump`` are the story. The pump takes in what the source has next and settles what is
+finished; as many tasks as the listener has ``concurrency`` take deliveries from the lanes and
+attempt them. Only the pump takes in, and two tasks never have deliveries of one lane.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Generic
+
+import anyio
+
+from sa_outbox.observe import CaughtUp
+
+from ..connection.errors import is_unreachable
+from ..settle.buffer import SettlementBuffer
+from ..settle.outcome import Outcomes
+from ..shared.sync import AutoResetEvent
+from .held import HeldDelivery
+from .source import S
+from .task import HandlerTask, Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_outbox.declare.listener import Listener
+
+    from ..fault.quarantine import CrashQuarantine
+    from ..handler.call import HandlerCall
+    from ..handler.delivery import InFlight
+    from ..lease.lease import Lease
+    from ..position.progress import Progress
+    from ..shared.context import ConsumerContext
+
+
+class DeliveryLoop(Generic[S]):
+    def __init__(
+        self,
+        context: ConsumerContext,
+        listener: Listener,
+        lease: Lease,
+        progress: Progress,
+        quarantine: CrashQuarantine,
+        source: S,
+        *,
+        slots: anyio.Semaphore | None = None,
+    ) -> None:
+        """*slots* are shared by all ranges of a queue: together they run ``concurrency``
+        handlers."""
+        lease.worked_by(progress)
+        self.lease = lease
+        self.source = source
+        self.progress = progress
+        self.settlement = SettlementBuffer(
+            context,
+            lease,
+            progress,
+            source.statements,
+            follow=source.follow,
+            unfollow=source.unfollow,
+            after=self._settled,
+        )
+        self.is_stopping = False
+        self.in_flight = 0
+        """Deliveries that tasks have."""
+        self.outage: BaseException | None = None
+        """What the database raised, when that has ended ``run``."""
+        self._context = context
+        self._listener = listener
+        self._lanes = source.lanes
+        self._quarantine = quarantine
+        self._slots = slots
+        self._outcomes = Outcomes(context, listener)
+        self._refusals = context.refused(listener.name)
+        self._calls: list[HandlerCall] = []
+        self._changed = AutoResetEvent()
+        self._idle: list[anyio.Event] = []
+        self._held = HeldDelivery(listener, lease, self._lanes)
+        self._caught_up_at = -1
+        self._enough = listener.batch_size // 2
+        """When this many are finished, they are settled."""
+        self._broken: BaseException | None = None
+
+    async def run(self) -> None:
+        """Work until stopped. Raises :class:`LeaseLost`, or what the database raised."""
+        unattempted = await self.source.begin()
+        if unattempted is None:
+            await self.settlement.write_off()
+            self.lease.is_over = True
+            return
+        self.settle_unattempted(unattempted)
+        self._held.begin()
+        error: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            for _ in range(self._count_of_tasks()):
+                tasks.start_soon(self._make_task().run)
+            try:
+                await self._pump()
+            except Exception as raised:  # noqa: BLE001 - raised below, outside of the group
+                error = raised
+                self.outage = raised if is_unreachable(raised) else None
+            finally:
+                tasks.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    async def _pump(self) -> None:
+        while True:
+            self._check()
+            if not self.is_stopping:
+                self._held.let_go_in_time()
+                await self.source.take_in(self)
+            if self._is_worth_settling():
+                await self.settlement.settle()
+            if self.is_stopping and not self.in_flight:
+                await self.settlement.settle()
+                await self.settlement.save()
+                await self.settlement.take_notes_back()
+                return
+            if self.source.size is None and self._has_caught_up():
+                await self._rest()
+            if self._quarantine.is_over:
+                self._quarantine.is_over = False
+                await self.settlement.forget_crashes()
+            await self._changed.wait(self._pause())
+
+    def _count_of_tasks(self) -> int:
+        size = self.source.size
+        if size is None:
+            return self._listener.concurrency
+        # After a crash each one is settled when it has ended: then few are suspects of the next.
+        self._enough = 1 if self._quarantine.is_on else size
+        return min(self._listener.concurrency, size)
+
+    def _make_task(self) -> HandlerTask:
+        parts = Parts(
+            self._context,
+            self._listener,
+            self.lease,
+            self.progress,
+            self._lanes,
+            self._quarantine,
+            self.settlement,
+            self._outcomes,
+        )
+        task = HandlerTask(self, parts, self._slots)
+        self._calls.append(task.call)
+        return task
+
+    # What others ask for
+
+    def wake(self) -> None:
+        self.source.wake()
+        self._changed.ring()
+
+    def stop(self) -> None:
+        """Begin no further delivery; ``run`` returns when those in flight are settled."""
+        self.is_stopping = True
+        self._changed.ring()
+
+    def request_cancel(self, position: int) -> None:
+        """Somebody cancelled that event: a waiting one goes, a running one is asked to stop."""
+        withdrawn = self.source.withdraw(position)
+        if withdrawn is not None:
+            self.finish([withdrawn])
+            return
+        for call in self._calls:
+            call.request_cancel(position)
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Its row is deleted, or is just being deleted: that it is gone does not mean it is lost.
+        A write that is under way finds out by itself if it is."""
+        return self.source.is_finished or self.settlement.lock.locked()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing that was taken in is left, but for one that waits for its next attempt."""
+        return not (self.in_flight or self.settlement.finished)
+
+    @property
+    def holds_one(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def has_settled_all(self) -> bool:
+        return not (self._lanes.count or self.progress.unsettled)
+
+    # What the source asks for
+
+    def room(self) -> int:
+        busy, size = self._lanes.count, self._quarantine.window
+        if self._quarantine.is_on:
+            busy += self.in_flight
+            busy += len(self.settlement.finished)  # else the next batch is handled meanwhile
+        elif not self._listener.call.batch:
+            busy += self.in_flight
+        elif self.in_flight > size:
+            return 0  # one batch in flight: the next is read meanwhile; with more tasks, not each's
+        # A few at a time would be many small reads.
+        return size - busy if busy <= size // 2 else 0
+
+    def settle_unattempted(self, items: Sequence[InFlight]) -> None:
+        self.settlement.add(items)
+
+    def start_ready(self) -> None:
+        if self._held.holds_the_first():
+            return
+        for _ in range(min(self._lanes.ready, len(self._idle))):
+            self._idle.pop().set()
+
+    # What tasks ask for
+
+    def began(self, count: int) -> None:
+        self.in_flight += count
+
+    def ended(self, count: int) -> None:
+        self.in_flight -= count
+
+    def idle(self, wanted: anyio.Event) -> None:
+        """A task found nothing to do; it waits for *wanted*."""
+        self._idle.append(wanted)
+        self._changed.ring()
+
+    def fail(self, error: BaseException) -> None:
+        """End ``run`` with *error*."""
+        self._broken = self._broken or error
+        self._changed.ring()
+
+    def done(self, item: InFlight) -> None:
+        """``finish`` for one that succeeded, as nearly all do."""
+        finished = self.settlement.finished
+        if finished:
+            finished.append(item)
+            if len(finished) == self._enough:
+                self._changed.ring()
+        else:
+            self.settlement.add((item,))
+        self._lanes.free(item.lane)
+
+    def finish(self, items: Sequence[InFlight]) -> None:
+        """Attempts have ended and their outcomes are decided; they are to be settled.
+
+        The lane of one that failed stays closed until that is written: a later event of its key
+        must not be settled while the failure may still be forgotten by a crash.
+        """
+        self.settlement.add(items)
+        failed = {item.lane for item in items if item.outcome != "done"}
+        free = self._lanes.free
+        for item in items:
+            if item.outcome == "done" and item.lane not in failed:
+                free(item.lane)
+            elif item.outcome == "hold":
+                self._lanes.put_back([item])
+        if len(self.settlement.finished) >= self._enough or failed:
+            self._changed.ring()
+
+    def committed(self, items: Sequence[InFlight]) -> None:
+        """A task has settled these itself, in its session's transaction."""
+        for item in items:
+            self._lanes.free(item.lane)
+        self._settled(items)
+
+    # Settling
+
+    def _settled(self, items: Sequence[InFlight]) -> None:
+        """The outcomes of *items* are committed."""
+        self._quarantine.settled(items)
+        self.settlement.absolve(items)
+        self._free_lanes(items)
+        if self.source.settled(items):
+            self._changed.ring()
+        self._refusals.settled(items)
+        self._outcomes.emit(items)
+        name = self._listener.name
+        self._context.outages.settled(name, (item.position for item in items))
+        if self.source.is_finished:
+            self.lease.is_over = True
+            self.stop()
+        self.start_ready()
+        self._context.progressed()
+
+    def _free_lanes(self, items: Sequence[InFlight]) -> None:
+        """A lane is freed once for each time it was handed out: freed again, two tasks would have
+        events of one key. Those that are done have freed theirs; those that go behind had none."""
+        held = {item.lane for item in items if item.outcome == "hold"}
+        for item in items:
+            match item.outcome:
+                case "done":
+                    continue
+                case "hold":
+                    self._held.hold(item)
+                case "park" | "schedule":
+                    if item.failure is not None:
+                        self._lanes.free(item.lane)
+                case "dead" | "cancel":
+                    if item.lane not in held and not item.aside:
+                        self._lanes.free(item.lane)
+                case _:
+                    pass
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self.lease.has_ended():
+            raise self.lease.lost()
+
+    def _is_worth_settling(self) -> bool:
+        finished = self.settlement.finished
+        if not finished:
+            return False
+        nothing_else = not self.in_flight and not self._lanes.ready
+        enough = len(finished) >= self._enough
+        late = monotonic() >= self.settlement.latest_at
+        return nothing_else or enough or late or any(item.outcome != "done" for item in finished)
+
+    def _has_caught_up(self) -> bool:
+        busy = self.in_flight or self.settlement.finished or self._lanes.count or self._held
+        return not busy and not self.source.has_new(monotonic())
+
+    async def _rest(self) -> None:
+        self.source.caught_up()
+        if self._caught_up_at != self.progress.read_to:
+            self._caught_up_at = self.progress.read_to
+            self._context.emit(CaughtUp(self._listener.name, self.progress.read_to))
+        await self.settlement.save_in_time()
+        self._context.progressed()
+
+    def _pause(self) -> float | None:
+        """How long there is nothing to do, unless somebody rings. Only times at which the pump
+        will do something are among them: one that has passed would make it spin."""
+        times = [self.settlement.latest_at] if self.settlement.finished else []
+        if not self.is_stopping:
+            next_at = self.source.next_at(has_room=self.room() > 0)
+            save_at = self.settlement.save_at if self._has_caught_up() else None
+            wakeups = (next_at, self._held.until, self._lanes.ready_at, save_at)
+            times += [each for each in wakeups if each is not None]
+        return max(0.0, min(times) - monotonic()) if times else None

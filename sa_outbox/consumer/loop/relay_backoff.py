@@ -1,0 +1,56 @@
+"""What a hand knows of the other side of a relay: whether it is there, and when to try again."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import anyio
+
+from sa_outbox.observe import RelayAway, RelayBack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_outbox.errors import RelayUnavailable
+    from sa_outbox.observe import Observation
+
+    from ..shared.relay_outages import RelayOutages
+
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
+_MAX_DOUBLINGS = 30
+"""Refusals that are counted: two to their power is a pause."""
+
+
+class RelayBackoff:
+    def __init__(
+        self, listener: str, emit: Callable[[Observation], object], outages: RelayOutages
+    ) -> None:
+        self._listener = listener
+        self._emit = emit
+        self._outages = outages
+        self._refusals = 0
+        self.pause = 0.0
+        """Seconds to rest before the next event."""
+
+    @property
+    def is_unreachable(self) -> bool:
+        """It was, when it was last tried."""
+        return self._refusals > 0
+
+    def turned_away(self, error: RelayUnavailable) -> None:
+        # Rests later, outside of the gate: other listeners have nothing to do with it.
+        self.pause = min(FIRST_PAUSE_SECONDS * 2**self._refusals, MAX_PAUSE_SECONDS)
+        self._refusals = min(self._refusals + 1, _MAX_DOUBLINGS)
+        why = type(error if error.__cause__ is None else error.__cause__).__name__
+        self._outages.turned_away(self._listener, why, monotonic())
+        self._emit(RelayAway(self._listener, why, self.pause))
+
+    def answered(self) -> None:
+        if self._refusals:
+            self._refusals = 0
+            self._emit(RelayBack(self._listener))
+
+    async def wait(self) -> None:
+        pause, self.pause = self.pause, 0.0
+        await anyio.sleep(pause)

@@ -1,0 +1,102 @@
+"""Where a loop's deliveries come from, as the loop sees it: the log, or a range of a queue.
+
+A source puts into its lanes what may be handled, and gives the loop what is settled without an
+attempt: an event for later, one behind a parked delivery of its key, one that can't be read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..connection.statements import Settling
+    from ..handler.delivery import InFlight
+    from .limits import AnyLanes
+
+S = TypeVar("S", bound="Source")
+
+
+class Intake(Protocol):
+    """What a source sees of its loop."""
+
+    def room(self) -> int:
+        """How many more deliveries may be taken in."""
+        ...
+
+    def settle_unattempted(self, items: Sequence[InFlight]) -> None: ...
+
+    def start_ready(self) -> None:
+        """Let idle tasks begin with what is in the lanes."""
+        ...
+
+    def wake(self) -> None: ...
+
+
+class Source(Protocol):
+    """What a loop sees of its source."""
+
+    @property
+    def lanes(self) -> AnyLanes: ...
+
+    @property
+    def statements(self) -> Settling:
+        """What is written under the lease."""
+        ...
+
+    @property
+    def size(self) -> int | None:
+        """How many deliveries there are in all; None: there is no end."""
+        ...
+
+    @property
+    def is_finished(self) -> bool:
+        """There were deliveries, and all are settled. Never of the log."""
+        ...
+
+    @property
+    def is_at_barrier(self) -> bool:
+        """The lease is to be given back: what is saved has come to its barrier, or will have."""
+        ...
+
+    async def begin(self) -> Sequence[InFlight] | None:
+        """Once, before anything else. None: there is nothing to do. Else what is settled without
+        an attempt."""
+        ...
+
+    async def take_in(self, intake: Intake) -> None:
+        """Fill the lanes with what is next."""
+        ...
+
+    def has_new(self, now: float) -> bool:
+        """Whether ``take_in`` may find something."""
+        ...
+
+    def next_at(self, *, has_room: bool) -> float | None:
+        """When ``take_in`` has something to do, unless somebody wakes the loop before."""
+        ...
+
+    def settled(self, items: Sequence[InFlight]) -> bool:
+        """*items* are committed. True: ``take_in`` has something to do."""
+        ...
+
+    def follow(self, parked: InFlight) -> list[InFlight]:
+        """What goes behind a delivery that is being parked."""
+        ...
+
+    def unfollow(self, followed: list[InFlight]) -> None:
+        """These can't go behind one that can't be parked."""
+        ...
+
+    def caught_up(self) -> None:
+        """Everything that was taken in is settled, and nothing is new."""
+        ...
+
+    def wake(self) -> None:
+        """Something may be free that was not."""
+        ...
+
+    def withdraw(self, position: int) -> InFlight | None:
+        """Somebody cancelled that event: mark it. Returned if it was waiting; then it is out."""
+        ...

@@ -1,0 +1,274 @@
+"""A handler task: takes deliveries from the lanes and has them attempted, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from sa_outbox.observe import WentCareful
+
+from ..fault.attribution import Again
+from ..handler.call import HandlerCall
+from ..shared.stop_reason import StopReason
+from .conclusion import Conclusion
+from .relay_backoff import RelayBackoff
+from .transaction import HandlerTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.event.event import Event
+
+    from ..fault.quarantine import CrashQuarantine
+    from ..handler.delivery import InFlight
+    from ..lease.lease import Lease
+    from ..position.progress import Progress
+    from ..settle.buffer import SettlementBuffer
+    from ..settle.outcome import Outcomes
+    from ..shared.context import ConsumerContext
+    from .limits import AnyLanes
+
+
+class Port(Protocol):
+    """What a task sees of its loop."""
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    @property
+    def outage(self) -> BaseException | None:
+        """What the database raised, when that is why everything is being cancelled."""
+
+    def began(self, count: int) -> None: ...
+
+    def ended(self, count: int) -> None: ...
+
+    def idle(self, wanted: anyio.Event) -> None: ...
+
+    def done(self, item: InFlight) -> None: ...
+
+    def finish(self, items: Sequence[InFlight]) -> None: ...
+
+    def committed(self, items: Sequence[InFlight]) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all tasks of a loop work with."""
+
+    context: ConsumerContext
+    listener: Listener
+    lease: Lease
+    progress: Progress
+    lanes: AnyLanes
+    quarantine: CrashQuarantine
+    settlement: SettlementBuffer
+    outcomes: Outcomes
+
+
+class HandlerTask:
+    def __init__(self, port: Port, parts: Parts, slots: anyio.Semaphore | None) -> None:
+        context, listener = parts.context, parts.listener
+        self._port = port
+        self._slots = slots
+        self._context = context
+        self._listener = listener
+        self._lanes = parts.lanes
+        self._quarantine = parts.quarantine
+        self._settlement = parts.settlement
+        self._outcomes = parts.outcomes
+        self._gate = context.gate
+        self.call = HandlerCall(
+            listener, context.threads, context.observers, self._stuck, context.lifetime
+        )
+        has_session = listener.call.session != "none"
+        self._transaction = _transaction(port, parts, self.call) if has_session else None
+        self._rest = RelayBackoff(listener.name, context.emit, context.outages)
+        self._conclusion = Conclusion(port, parts, self._rest, has_session=has_session)
+
+    async def run(self) -> None:
+        """Attempt deliveries until cancelled. Errors that are not a handler's end the loop."""
+        try:
+            while True:
+                if self._rest.pause:
+                    await self._rest.wait()
+                if self._slots is None:
+                    found = await self._work()
+                else:
+                    async with self._slots:
+                        found = await self._work()
+                if not found:
+                    wanted = anyio.Event()
+                    self._port.idle(wanted)
+                    await wanted.wait()
+        except Exception as error:  # noqa: BLE001 - the loop raises it, where it is sorted out
+            self._port.fail(error)
+        finally:
+            self.call.close()
+
+    async def _work(self) -> bool:
+        """Attempt what is next; False: there was nothing."""
+        if self.call.is_plain and not self._rest.is_unreachable:
+            await self._attempt_plainly()
+            if self._rest.pause:
+                return True
+        items = self._take()
+        if not items:
+            return False
+        await self._attempt_all(items)
+        if monotonic() >= self.call.give_way_at:
+            await self.call.give_way()
+        return True
+
+    def _take(self) -> list[InFlight]:
+        if self._port.is_stopping:
+            return []
+        if self._listener.call.batch:
+            return self._lanes.take_batch(self._quarantine.window)
+        item = self._lanes.take()
+        return [] if item is None else [item]
+
+    async def _attempt_plainly(self) -> None:
+        """The usual case with as little around it as can be: a handler without session or batch,
+        and no crash to look into.
+
+        Nobody else runs between two events unless a handler waits. So the task counts as one that
+        has a delivery and is inside the gate from the first to the last of them.
+        """
+        port, gate, rest = self._port, self._gate, self._rest
+        while not (port.is_stopping or self._quarantine.is_on or gate.is_closed or rest.pause):
+            port.began(1)
+            gate.inside += 1
+            try:
+                failed = await self.call.sweep(
+                    port, gate, self._lanes.take, self._conclusion.unreadable
+                )
+                if failed is None:
+                    return
+                await self._conclusion.conclude([failed[0]], failed[1])
+            finally:
+                gate.leave()
+                port.ended(1)
+
+    async def _attempt_all(self, items: list[InFlight]) -> None:
+        self._port.began(len(items))
+        try:
+            if self._quarantine.alone:
+                async with self._gate.alone(unless=self._is_stopping) as is_alone:
+                    if not is_alone:
+                        self._conclusion.put_back(items)
+                        return
+                    await self._attempt_alone(items)
+                    await self._settlement.settle()
+            else:
+                await self._gate.enter()
+                try:
+                    if self._quarantine.is_on:
+                        await self._settlement.note(items)
+                    await self._attempt(items)
+                finally:
+                    self._gate.leave()
+        finally:
+            self._port.ended(len(items))
+
+    def _is_stopping(self) -> bool:
+        return self._port.is_stopping
+
+    async def _attempt_alone(self, items: list[InFlight]) -> None:
+        """After a crash: count before the handler runs, so that a death leaves its trace."""
+        item = items[0]
+        most = self._context.settings.max_crashes
+        # One that comes back is marked again, and counted once: the mark is the term's.
+        crashes = await self._settlement.mark(item)
+        if crashes > most:
+            self._outcomes.convict(item, most)
+            self._port.finish(items)
+            return
+        self._context.emit(WentCareful(self._listener.name, item.position, crashes - 1))
+        await self._attempt(items)
+
+    async def _attempt(self, items: list[InFlight]) -> None:
+        items = self._conclusion.without_cancelled(items)
+        if not items:
+            return
+        for item in items:
+            item.outcome, item.failure, item.result = "done", None, None
+        if self._context.suspects and await self._conclusion.answer_for(items):
+            return
+        items, argument = self._load(items)
+        if not items:
+            return
+        attempt = self.call if self._transaction is None else self._transaction
+        try:
+            error = await attempt(items, argument)
+        except Again as again:
+            await self._conclusion.begin_again(items, again)
+            return
+        await self._conclusion.conclude(items, error)
+
+    def _load(self, items: list[InFlight]) -> tuple[list[InFlight], Any]:
+        """Those that can be read, and what the handler gets."""
+        try:
+            if self._listener.call.batch:
+                return items, self.call.load_all(items)
+            return items, self.call.load(items[0])
+        except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
+            if len(items) == 1:
+                self._conclusion.unreadable(items[0], error)
+                return [], None
+            return self._load_each(items)
+
+    def _load_each(self, items: list[InFlight]) -> tuple[list[InFlight], list[Event[Any]]]:
+        """Of a batch: one that can't be read fails alone, those after it in its lane wait."""
+        good: list[InFlight] = []
+        events: list[Event[Any]] = []
+        behind: dict[object, list[InFlight]] = {}
+        failed: list[tuple[InFlight, BaseException]] = []
+        for item in items:
+            if item.lane in behind:
+                behind[item.lane].append(item)
+                continue
+            try:
+                events.append(self.call.load(item))
+                good.append(item)
+            except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
+                behind[item.lane] = []
+                failed.append((item, unreadable))
+        lanes = {item.lane for item in good}
+        for item, error in failed:
+            if item.lane in lanes:
+                # Earlier ones of its lane go first; it is attempted when the lane is free again.
+                self._lanes.put_back([item, *behind[item.lane]])
+            else:
+                self._lanes.put_back(behind[item.lane])
+                self._conclusion.unreadable(item, error)
+        return good, events
+
+    def _stuck(self) -> None:
+        reason = f"a handler of {self._listener.name!r} ignored its cancellation"
+        self._context.stop(StopReason.STUCK, reason)
+
+
+def _transaction(port: Port, parts: Parts, call: HandlerCall) -> HandlerTransaction:
+    context = parts.context
+    is_async = parts.listener.call.session == "async"
+    make = context.async_sessions if is_async else context.sync_sessions
+    assert make is not None  # noqa: S101 - the consumer has made what its listeners need
+    return HandlerTransaction(
+        make,
+        call,
+        parts.lease,
+        parts.progress,
+        parts.settlement,
+        connections=context.connections,
+        suspects=context.suspects,
+        outage=lambda: port.outage,
+    )

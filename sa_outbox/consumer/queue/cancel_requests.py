@@ -1,0 +1,48 @@
+"""What others ask a queue's holder to cancel: looked for when they say so, and from time to time.
+
+A request is a row of the delivery with the range's number. It goes with the delivery when the
+holder knows of it. One that was made while its event was being settled is left over, and its
+transaction may be committed long after that, when the holder is gone: so whoever works for the
+queue deletes those whose range is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..loop.loop import DeliveryLoop
+    from ..shared.context import ConsumerContext
+    from .range_source import RangeSource
+
+
+class CancelRequests:
+    """Of one queue, in one process."""
+
+    def __init__(self, shared: ConsumerContext, listener: str) -> None:
+        self.wanted = True
+        """Whether to look for some: also at the start, for what others have left."""
+        self._shared = shared
+        self._listener = listener
+
+    async def look(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
+        """If it is wanted: pass the requests on to those who work."""
+        if self.wanted:
+            self.wanted = False
+            try:
+                await self._pass_on(loops)
+            except BaseException:
+                self.wanted = True
+                raise
+
+    async def _pass_on(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
+        connections, statements = self._shared.connections, self._shared.statements.ranges
+        rows = await connections.rows(statements.requested, listener=self._listener)
+        for row in rows:
+            loop = loops.get((self._listener, row["part"]))
+            if loop is not None:
+                loop.request_cancel(row["position"])
+        if any(row["is_over"] for row in rows):
+            await connections.rows(statements.forget_requests, listener=self._listener)

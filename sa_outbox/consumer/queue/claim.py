@@ -1,0 +1,297 @@
+"""Taking events of a queue: which ones are next, and the one transaction that makes them ours.
+
+Invariant: an event of the log is in exactly one place: not taken (above the queue's cursor, or in
+its gaps), in a range, in a delivery's row, or settled. Whoever moves it from the first to another
+holds the lock of the queue's row. So a take may choose ANY events that are visible and not taken;
+what it leaves below the new cursor stays in the gaps, and the holes of the log with it.
+
+A take that was sent is waited for (``connection/claim_shield.py``), so that no range is leased to a
+process that does not know of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ..connection.claim_shield import ClaimShield, give_back
+from ..connection.errors import Doubted
+from ..fault.refusals import set_aside
+from ..lease.lease import Lease
+from ..loop.log_source import FOREVER_SECONDS
+from ..loop.reader import Reader
+from ..position.gaps import Gaps
+from ..position.progress import Progress
+from ..settle.buffer import SKIP_SAVE_SECONDS
+from .selection import Selection, leaving, scheduled, within
+from .urgency import Urgency
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sa_outbox.declare.listener import Listener
+
+    from ..connection.connections import Asked, Connection
+    from ..shared.context import ConsumerContext
+
+MAX_GAPS = 1000
+"""Ranges of events that others were taken ahead of: each take writes them. Above that the front of
+the log goes first, which closes them."""
+CONTENDED_SECONDS = 1.0
+"""Seconds for which events are taken under the lock, after two processes wanted the same."""
+STATE_CACHE_SECONDS = 0.05
+"""Seconds for which it is not asked again where the queue stands, while one range after the other
+is taken: so much later an urgent event, a due one or an abandoned range is found."""
+Again: TypeAlias = Literal["again"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRange:
+    lease: Lease
+    rows: Sequence[Any] | None
+    """None: they are still to be read."""
+
+
+class RangeClaimer:
+    """Takes for one queue, for one process."""
+
+    def __init__(self, shared: ConsumerContext, listener: Listener, owner: str) -> None:
+        self._shared = shared
+        self._listener = listener
+        self._reader = Reader(listener, shared.tables, refusals=shared.refused(listener.name))
+        self._turns = Urgency(shared, listener, self._reader.reads)
+        self._duration = shared.settings.lease_duration.total_seconds()
+        self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
+        self._read_look = 0
+        self._token = 0
+        self._is_behind = False
+        """More is waiting than was taken: then it matters who comes first."""
+        self._crowded_until = 0.0
+        self._sets_aside = False
+        """The events that were read last had some for later."""
+        self._state: dict[str, Any] | None = None
+        self._steady = shared.continuity.steady(shared.connections)
+        self._asked_at = 0.0
+        self.shelter = ClaimShield()
+        self._passed: Selection | None = None
+        """What was read last is of other types; that is not saved."""
+        self._pass_at = 0.0
+        self._rests_at: Progress | None = None
+        """Where everything was taken, of whatever type, and nothing can still appear below."""
+
+    def has_read(self, look: int) -> bool:
+        """Whether everything visible at that look is taken, by whomever."""
+        return self._read_look >= look
+
+    def has_new(self) -> bool:
+        """Whether the log may hold something that nobody has taken."""
+        return self._shared.horizon.latest.number > self._read_look
+
+    def rests_at(self, look: int) -> int | None:
+        """The id above which an event can be offered, if nothing was left at that look, the last
+        one."""
+        rest = self._rests_at
+        return rest.read_to if rest is not None and 0 < look == self._read_look else None
+
+    async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
+        """Of *rows*, the first above where we rest and read without a look, those of our types.
+
+        None if an id is missing among them, if one is for later, or if somebody has moved the
+        queue since: then the look and the read after it decide. No row was moved since we came to
+        rest, so everything up to there is taken, or of another type.
+        """
+        if self._rests_at is None:
+            return None
+        now, self._rests_at = self._rests_at, None
+        shared, steady = self._shared, self._shared.continuity.steady(self._shared.connections)
+        chosen, look = self._reader.take(rows, now, len(rows)), shared.horizon.latest
+        choice = Selection(now, chosen, now.read_to, now.holes, look)
+        if choice.later or not choice.now:
+            return None
+        with self.shelter.open():
+            taken = await self._take(steady, choice)
+        if taken is not None:
+            self._passed = None
+            self._note(choice)
+            self._rest(choice, 1)
+        return taken
+
+    def passes_in(self) -> float | None:
+        """Seconds until the cursor is to be saved though nothing was taken; None: it need not."""
+        return None if self._passed is None else max(0.0, self._pass_at - monotonic())
+
+    async def save_passed(self) -> None:
+        """Move the cursor over events of other types, and forget holes that are final; not if
+        somebody has moved it since."""
+        if self._passed is None:
+            return
+        choice, self._passed, self._state = self._passed, None, None
+        pass_over = self._shared.statements.ranges.pass_over
+        moved = {"name": self._listener.name, **choice.moved}
+        if await self._shared.connections.rows(pass_over, **moved) and self._rests_at is not None:
+            self._rest(choice, 1)
+
+    def remembered(self) -> dict[str, Any] | None:
+        """``state`` as it must be if nobody but us has taken anything since. If somebody has, the
+        next take finds another revision, and takes nothing."""
+        return self._state if monotonic() < self._asked_at + STATE_CACHE_SECONDS else None
+
+    def forget(self) -> None:
+        """Something has changed: ask before the next take."""
+        self._state = None
+
+    async def state(self, held: list[int]) -> dict[str, Any] | None:
+        """None: somebody has deleted the queue's row."""
+        self._asked_at = monotonic()
+        self._steady = self._shared.continuity.steady(self._shared.connections)
+        state = self._shared.statements.ranges.state
+        rows = await self._steady.rows(state, name=self._listener.name, held=held)
+        if rows and rows[0]["token"] != self._token:
+            # A person has moved the queue: what was read may be there to be taken again.
+            self._token, self._read_look = rows[0]["token"], 0
+            self._rests_at = None
+        self._state = dict(rows[0]) if rows else None
+        return self._state
+
+    async def abandoned(self, held: list[int]) -> ClaimedRange | None:
+        """A range that another process has left, none of those *held* here: one of them whose
+        lease is over would be worked on twice, until the first loop has noticed."""
+        began, self._state = monotonic(), None
+        claim = self._shared.statements.ranges.claim
+        with self.shelter.open():
+            rows = await self._shared.connections.rows(claim, **self._claim, held=held, limit=1)
+        return self._leased(rows, began=began)
+
+    async def due(self, size: int, *, least: int, by_age: bool = False) -> ClaimedRange | None:
+        """Deliveries that are due: retries, scheduled events, those of low priority."""
+        began, self._state = monotonic(), None
+        take_due = self._shared.statements.ranges.take_due
+        chosen = {**self._claim, "limit": size, "by_age": by_age, "least": least}
+        with self.shelter.open():
+            rows = await self._reader.reads.carefully(
+                self._shared.connections, take_due, "due", **chosen
+            )
+        if not rows:
+            return None
+        lease = Lease(rows[0], duration=self._duration, began=began)
+        return ClaimedRange(lease, [row for row in rows if row[0] is not None])
+
+    async def new(self, state: Any, size: int) -> ClaimedRange | Again | None:
+        """Events of the log; None if there are none. ``"again"``: another process was quicker, or
+        all of them are for later.
+
+        Alone, without a lock: the revision tells whether somebody came in between, and nothing is
+        taken then. Whoever met another process waits for the lock instead: a read in vain costs
+        more than a wait.
+        """
+        connections = self._shared.connections
+        if monotonic() >= self._crowded_until and not self._sets_aside:
+            choice = await self._choose(self._steady, state, size)
+            if not choice.later:
+                with self.shelter.open():
+                    taken = await self._take(self._steady, choice)
+                return self._took(choice, taken)
+            self._sets_aside = True
+        with self.shelter.open(shield=False) as scope:
+            async with connections.connection() as connection, connection.transaction():
+                lock = self._shared.statements.ranges.lock
+                name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
+                rows = await connection.rows(lock, name=name, patience=patience)
+                if not rows or rows[0]["paused"]:
+                    return None
+                choice = await self._choose(connection, rows[0], size)
+                self._sets_aside = bool(choice.later)
+                scope.shield = True
+                await self._set_aside(connection, choice)
+                taken = await self._take(connection, choice)
+        return self._took(choice, taken)
+
+    def _took(self, choice: Selection, taken: ClaimedRange | None) -> ClaimedRange | Again | None:
+        self._rests_at = None
+        if choice.only_passes and self._passed is None:
+            self._pass_at = monotonic() + SKIP_SAVE_SECONDS
+        self._passed = choice if choice.only_passes else None
+        if taken is None or choice.later:  # what was set aside may be due
+            self._state = None
+        else:
+            self._note(choice)
+        if choice.now and taken is None:
+            self._crowded_until = monotonic() + CONTENDED_SECONDS
+            return "again"
+        if not self._is_behind:
+            # Of the look that the read followed: the latest of before may be forgotten since.
+            self._read_look = max(self._read_look, choice.look.number)
+            # Not if it was passed over: nobody has asked whether that was written.
+            if not choice.gaps and not choice.is_passed_over:
+                self._rest(choice, int(taken is not None))
+        return "again" if choice.later and taken is None else taken
+
+    def _note(self, choice: Selection) -> None:
+        """We have taken it: so far the queue stands as we left it."""
+        if self._state is not None:
+            self._state |= choice.moved | {"revision": choice.moved["revision"] + 1}
+
+    def _rest(self, choice: Selection, writes: int) -> None:
+        moved = choice.moved
+        self._rests_at = Progress(moved["position"], Gaps(), moved["revision"] + writes)
+
+    async def _take(self, asked: Asked, choice: Selection) -> ClaimedRange | None:
+        statements, began = self._shared.statements.ranges, monotonic()
+        moved = {**self._claim, **choice.moved}
+        if choice.now:
+            ids = sorted([row[0] for row in choice.now])
+            taken = Gaps.of(ids).dump()
+            try:
+                rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
+            except Doubted as doubted:
+                await give_back(self._shared.connections, statements.release, doubted.answer)
+                raise
+            return self._leased(rows, began=began, rows=choice.now)
+        if choice.is_passed_over:
+            await asked.rows(statements.pass_over, **moved)
+        return None
+
+    async def _set_aside(self, connection: Connection, choice: Selection) -> None:
+        if choice.later:
+            documents = {(row[0], row[1]): scheduled(row, FOREVER_SECONDS) for row in choice.later}
+            await set_aside(
+                connection, self._shared.statements.park, self._listener.name, documents
+            )
+
+    async def _choose(self, asked: Asked, row: Any, size: int) -> Selection:
+        old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
+        # What is set aside costs nobody's time: whole batches of it, whatever a range may have.
+        room = self._listener.batch_size if self._sets_aside else size
+        look = self._shared.horizon.latest
+        if self._is_behind and len(old.holes) < MAX_GAPS:
+            urgent = bool(row.get("urgent", True))
+            rows = await self._turns.read(asked, old, room, look.ceiling, urgent=urgent)
+            if rows:
+                chosen, _ = self._cut(rows, size)
+                left = leaving(old.read_to, old.holes, [row[0] for row in chosen])
+                return Selection(old, chosen, *left, look)
+        while True:
+            rows, self._is_behind = await self._reader.read(
+                asked, old, look, room=room, now=monotonic()
+            )
+            if rows or not self._is_behind:
+                chosen, others = self._cut(rows, size)
+                gaps = old.holes.copy()
+                for each in others:
+                    gaps.add(each[0], each[0])
+                self._is_behind = self._is_behind or bool(others)
+                return Selection(old, chosen, old.read_to, gaps, look)
+            # All of other types. Not from the row again: it stays where it was until something is
+            # taken, or much was passed.
+            room = self._listener.batch_size
+
+    def _cut(self, rows: Sequence[Any], size: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        return within(rows, size) if self._sets_aside else (rows, ())
+
+    def _leased(
+        self, leases: Sequence[Any], *, began: float, rows: Sequence[Any] | None = None
+    ) -> ClaimedRange | None:
+        if not leases:
+            return None
+        return ClaimedRange(Lease(leases[0], duration=self._duration, began=began), rows)

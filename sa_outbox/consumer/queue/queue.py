@@ -1,0 +1,280 @@
+"""A queue: one listener whose events any number of processes share out among themselves.
+
+``run`` is the story. As long as there is room, the next range is taken: one that another process
+has left, deliveries that are due, or new events; a loop works through each. Ranges are as large as
+one process can handle in about a second, so that a second process finds something to do.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from sa_outbox.observe import RangeTaken
+from sa_outbox.sql.queue import ranges
+
+from ..connection.connections import Query, best_effort
+from ..connection.errors import is_database_error
+from ..fault.refusals import ParkRefused, ReadRefused
+from ..loop.holder import HeldLeases
+from ..loop.isolation import Isolation
+from ..loop.limits import ConcurrencyLimits
+from ..shared.outage import Outage
+from ..shared.sync import AutoResetEvent
+from .cancel_requests import CancelRequests
+from .claim import RangeClaimer
+from .pace import Pace
+from .range_loop import range_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anyio.abc import TaskGroup
+
+    from sa_outbox.declare.listener import Listener
+
+    from ..lease.lease import Lease
+    from ..loop.loop import DeliveryLoop
+    from ..shared.context import ConsumerContext
+    from .claim import Again, ClaimedRange
+    from .range_source import RangeSource
+
+LOCKED_RETRY_SECONDS = 0.1
+"""Seconds until something is asked for again that is free, and that somebody has locked."""
+LOWEST = -(2**15)
+LAST_SAVE_SECONDS = 1.0
+"""Seconds for the last write of a cursor that only passed events: the next process would do it."""
+
+
+class Queue:
+    def __init__(self, shared: ConsumerContext, listener: Listener, owner: str) -> None:
+        self.listener = listener
+        self.bell = AutoResetEvent()
+        """Rung when there may be something to take, or room for it."""
+        self.lived = shared.statements.ranges.suspects.lived
+        self.held: dict[tuple[str, int], Lease] = {}
+        self.holder: HeldLeases[RangeSource] = HeldLeases(shared, self, self._loop)
+        self._shared = shared
+        self._owner = owner
+        self._taker = RangeClaimer(shared, listener, owner)
+        self._read = Query(ranges.read(shared.tables, listener.on))
+        self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
+        self._limits = ConcurrencyLimits(listener, self._wake) if listener.is_limited else None
+        self._pace = Pace(listener)
+        self._fresh: dict[tuple[str, int], ClaimedRange] = {}
+        self._requests = CancelRequests(shared, listener.name)
+        self._turn = 0
+        self._offered: Sequence[Any] = ()
+        self._outage = Outage(f"queue {listener.name}", shared.emit)
+        self._is_paused = False
+        self.is_running = False
+        """It may take a range yet."""
+
+    async def run(self, tasks: TaskGroup) -> None:
+        self.is_running = True
+        try:
+            await self._take_again_and_again(tasks)
+            await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
+        finally:
+            self.is_running = False
+            self._shared.progressed()
+
+    async def _take_again_and_again(self, tasks: TaskGroup) -> None:
+        while not self.holder.is_stopping:
+            try:
+                await self._requests.look(self.holder.loops)
+                pause = await self._save_passed(await self._take_all(tasks))
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+                pause = self._outage.goes_on(error)
+            else:
+                self._outage.is_over()
+            self._shared.progressed()
+            await self.bell.wait(pause)
+
+    async def _save_passed(self, pause: float | None) -> float | None:
+        soon = self._taker.passes_in()
+        if soon is None:
+            return pause
+        if soon == 0:
+            await self._taker.save_passed()
+            return pause
+        return soon if pause is None else min(soon, pause)
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than that for a take that is under way."""
+        self._taker.shelter.limit(seconds)
+
+    def has_read(self, look: int) -> bool:
+        """Everything visible at that look is taken, and what this process took is settled. Of one
+        that is paused nothing is waited for."""
+        return not self.held and (self._is_paused or self._taker.has_read(look))
+
+    def look_for_requests(self) -> None:
+        """Somebody has cancelled an event that was taken, perhaps by us."""
+        self._requests.wanted = True
+        self.bell.ring()
+
+    def rests_at(self, look: int) -> int | None:
+        """The id above which the next event can be offered; None: it has something to do."""
+        return None if self._is_paused or self.holder.is_stopping else self._taker.rests_at(look)
+
+    def offer(self, rows: Sequence[Any]) -> None:
+        """Events that were read for all listeners, without a look."""
+        self._offered = rows
+        self.bell.ring()
+
+    def wake(self) -> None:
+        """There may be something to take."""
+        self._taker.forget()
+        self.bell.ring()
+
+    async def renew(self) -> None:
+        """Renew what is held, drop what is lost, stop what is paused."""
+        self.look_for_requests()
+        leases = [lease for lease in self.held.values() if not lease.has_ended()]
+        if not leases:
+            return
+        began, before = monotonic(), [lease.saved for lease in leases]
+        rows = await self._shared.connections.rows(
+            self._shared.statements.ranges.renew,
+            names=[lease.listener for lease in leases],
+            parts=[lease.part for lease in leases],
+            tokens=[lease.token for lease in leases],
+            owner=self._owner,
+            duration=self._shared.settings.lease_duration.total_seconds(),
+        )
+        standing = {(row["name"], row["part"]): row for row in rows}
+        for lease, saved in zip(leases, before, strict=True):
+            loop, row = self.holder.loops.get(lease.key), standing.get(lease.key)
+            if row is not None and lease.is_contradicted_by(row, before=saved):
+                lease.outdated()
+                self.holder.drop(lease)
+            elif row is not None:
+                lease.renewed(began)
+                if row["paused"] and loop is not None:
+                    loop.stop()
+            elif not lease.is_over and not (loop is not None and loop.may_have_ended):
+                self.holder.drop(lease)
+
+    def drop_expired(self) -> None:
+        for lease in tuple(self.held.values()):
+            if lease.has_ended():
+                self.holder.drop(lease)
+
+    async def release(self, lease: Lease) -> None:
+        """Give a range back, with what is left of it."""
+        connections, statements = self._shared.connections, self._shared.statements
+        term, crashed = lease.term, lease.may_have_crashed
+        if await connections.rows(statements.ranges.release, **term, crashed=crashed):
+            await connections.rows(statements.notify_released)
+
+    def forget(self, lease: Lease) -> None:
+        if self.held.get(lease.key) is lease:
+            del self.held[lease.key]
+            self._fresh.pop(lease.key, None)
+
+    def doubt(self) -> None:
+        """What was offered was read before a connection ended."""
+        self._offered = ()
+
+    def _wake(self) -> None:
+        for loop in tuple(self.holder.loops.values()):
+            loop.wake()
+
+    async def _take_all(self, tasks: TaskGroup) -> float | None:
+        """Take as long as there is room; then how long there is nothing to do, None: until rung."""
+        is_withheld = self.listener.name in self._shared.withheld
+        if self._offered and not is_withheld and len(self.held) < self._pace.ranges:
+            rows, self._offered = self._offered, ()
+            at_once = await self._taker.offered(rows)
+            if at_once is not None:
+                self._begin(tasks, at_once)
+        while len(self.held) < self._pace.ranges and not self.holder.is_stopping:
+            remembered = self._taker.remembered()
+            state = remembered or await self._taker.state([part for _, part in self.held])
+            self._is_paused = state is None or state["paused"] or is_withheld
+            if self._is_paused:
+                return self._shared.settings.poll_interval.total_seconds()
+            taken = await self._next_or_narrow(state)
+            if taken is None and remembered is None:
+                return self._pause(state)
+            if taken is None:
+                self._taker.forget()  # what it says of times is old
+                continue
+            if taken == "again":
+                continue
+            self._begin(tasks, taken)
+        return None
+
+    def _begin(self, tasks: TaskGroup, taken: ClaimedRange) -> None:
+        lease = taken.lease
+        self.held[lease.key] = lease
+        self._fresh[lease.key] = taken
+        count = None if taken.rows is None else len(taken.rows)
+        self._shared.emit(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
+        tasks.start_soon(self._work, lease, taken)
+
+    async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
+        """``_next``; what the database refuses is found, to be taken then, and settled."""
+        refusals = self._shared.refused(self.listener.name)
+        narrowing = Isolation(self._shared, self.listener.name, refusals)
+        try:
+            return await self._next(state)
+        except ReadRefused as refused:
+            await narrowing.of_read(refused)
+        except ParkRefused as refused:
+            await narrowing.of_parking(refused)
+        self._taker.forget()
+        return "again"
+
+    async def _next(self, state: Any) -> ClaimedRange | Again | None:
+        """What is to be taken next. Of four turns two go by priority, one to the delivery that
+        has been due for longest, and one to the log: so nobody waits forever."""
+        taker, size = self._taker, self._pace.size
+        taken: ClaimedRange | Again | None = None
+        if state["free_in"] is not None and state["free_in"] <= 0:
+            taken = await taker.abandoned([part for _, part in self.held])
+            if taken is not None:
+                return taken
+        is_due = state["due_in"] is not None and state["due_in"] <= 0
+        self._turn += 1
+        turn = self._turn % 4
+        if is_due and turn == 3:
+            taken = await taker.due(size, least=LOWEST, by_age=True)
+        elif is_due and turn != 0:
+            taken = await taker.due(size, least=0)
+        if taken is None and taker.has_new():
+            taken = await taker.new(state, size)
+        if taken is None and is_due:
+            taken = await taker.due(size, least=LOWEST)
+        return taken
+
+    def _pause(self, state: Any) -> float | None:
+        times = [each for each in (state["due_in"], state["free_in"]) if each is not None]
+        if not times:
+            return None
+        # What is due or free by now and was not to be had is locked by somebody.
+        return min(times) + 0.002 if min(times) > 0 else LOCKED_RETRY_SECONDS
+
+    async def _work(self, lease: Lease, taken: ClaimedRange) -> None:
+        began = monotonic()
+        await self.holder.work(lease)
+        if taken.rows is not None and lease.is_over:
+            self._pace.ended(len(taken.rows), monotonic() - began)
+
+    def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:
+        fresh = self._fresh.pop(lease.key, None)
+        return range_loop(
+            self._shared,
+            self.listener,
+            lease,
+            None if fresh is None else fresh.rows,
+            read=self._read,
+            slots=self._slots,
+            limits=self._limits,
+            changed=self.wake,
+        )

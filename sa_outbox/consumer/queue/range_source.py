@@ -1,0 +1,161 @@
+"""A range of a queue as a source: all of its deliveries are there from the start.
+
+Invariant: the range's row says which of its events are not settled; each write under its lease
+takes away those that are, in one transaction with what became of them, and the last one deletes
+the row. Whoever takes the range over reads from it what is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..fault.refusals import ReadRefused, unreadable
+from ..handler.delivery import InFlight
+from ..loop.due import can_be_read
+from ..loop.isolation import Isolation
+from ..loop.lanes import LooseLanes
+from ..loop.limits import LimitedLanes
+from ..shared.reads import Reads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..connection.connections import Query
+    from ..fault.quarantine import CrashQuarantine
+    from ..lease.lease import Lease
+    from ..loop.limits import ConcurrencyLimits
+    from ..loop.source import Intake
+    from ..position.progress import Progress
+    from ..shared.context import ConsumerContext
+
+
+class RangeSource:
+    is_at_barrier = False
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        lease: Lease,
+        progress: Progress,
+        quarantine: CrashQuarantine,
+        *,
+        rows: Sequence[Any] | None,
+        read: Query,
+        limits: ConcurrencyLimits | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._lease = lease
+        self._progress = progress
+        self._quarantine = quarantine
+        self._refusals = context.refused(lease.listener)
+        self.statements = context.statements.ranges
+        self.lanes = LooseLanes() if limits is None else LimitedLanes(limits)
+        self._rows = rows
+        """What the claim returned; None: it is to be read, another process had it."""
+        self._read = read
+        self._changed = changed
+        self._items: list[InFlight] = []
+        self._requested: set[int] = set()
+        """Positions to be cancelled, as far as that was known before they were read."""
+
+    @property
+    def size(self) -> int:
+        return len(self._items)
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._items) and not self._progress.unsettled
+
+    async def begin(self) -> Sequence[InFlight] | None:
+        rows = await self._read_again() if self._rows is None else self._rows
+        self._rows = None
+        self._progress.holds(row[0] for row in rows)
+        if not rows:
+            return None
+        quarantine = self._quarantine
+        quarantine.covers([row[0] for row in rows])
+        self._items = [self._checked(item) for item in _items(rows)]
+        if quarantine.alone:  # these first
+            suspects = set(quarantine.suspects)
+            self._items.sort(key=lambda item: item.position not in suspects)
+        for item in self._items:
+            if not item.aside:
+                self.lanes.put(item)
+        return [item for item in self._items if item.aside] + self._withdrawn(rows)
+
+    def _withdrawn(self, rows: Sequence[Any]) -> list[InFlight]:
+        """Those that somebody cancelled before they could begin."""
+        asked = "cancel_requested" in rows[0].keys()  # noqa: SIM118 - no dict
+        requested = {row[0] for row in rows if asked and row["cancel_requested"]} | self._requested
+        found = (self.withdraw(each) for each in sorted(requested))
+        return [item for item in found if item is not None]
+
+    async def take_in(self, intake: Intake) -> None:
+        intake.start_ready()
+
+    def has_new(self, now: float) -> bool:  # noqa: ARG002 - see the protocol
+        return False
+
+    def next_at(self, *, has_room: bool) -> None:  # noqa: ARG002 - see the protocol
+        return None
+
+    def settled(self, items: Sequence[InFlight]) -> bool:
+        have_rows = any(item.outcome != "done" for item in items)
+        if have_rows:
+            self._changed()  # a delivery has a row now, and a time
+        return have_rows or any(item.state for item in items)
+
+    def follow(self, parked: InFlight) -> list[InFlight]:  # noqa: ARG002 - see the protocol
+        """Nothing waits behind an event of a queue."""
+        return []
+
+    def unfollow(self, followed: list[InFlight]) -> None: ...
+
+    def caught_up(self) -> None: ...
+
+    def wake(self) -> None:
+        if isinstance(self.lanes, LimitedLanes):
+            self.lanes.wake()
+
+    def withdraw(self, position: int) -> InFlight | None:
+        if not self._items:
+            self._requested.add(position)
+            return None
+        item = next((each for each in self._items if each.position == position), None)
+        if item is None or position not in self._progress.unsettled:
+            return None
+        item.cancel_requested = True
+        item.state = item.state or "scheduled"  # it has a row now
+        if not self.lanes.withdraw(item):
+            return None
+        item.outcome, item.failure = "withdraw", None
+        return item
+
+    async def _read_again(self) -> list[Any]:
+        """What is left of it, after another process or an outage."""
+        lease, gaps = self._lease, self._lease.gaps
+        while True:
+            try:
+                return await Reads(self._refusals).carefully(
+                    self._context.connections,
+                    self._read,
+                    lease.key,
+                    name=lease.listener,
+                    part=lease.part,
+                    lows=gaps.lows,
+                    highs=gaps.highs,
+                )
+            except ReadRefused as refused:
+                await Isolation(self._context, lease.listener, self._refusals).of_read(refused)
+
+    def _checked(self, item: InFlight) -> InFlight:
+        if can_be_read(item.row):
+            return item
+        return unreadable(item.row, item.lane, self._refusals, self._context.redact)
+
+
+def _items(rows: Sequence[Any]) -> list[InFlight]:
+    if "state" not in rows[0].keys():  # noqa: SIM118 - no dict; new events of the log: most
+        return [InFlight(row, row[0]) for row in rows]
+    return [InFlight(row, row[0], attempts=row["attempts"], state=row["state"]) for row in rows]

@@ -1,0 +1,81 @@
+"""Which events are to be taken, and where the queue stands after it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..position.gaps import Gaps
+    from ..position.horizon import HorizonSnapshot
+    from ..position.progress import Progress
+
+PASSED_OVER = 10_000
+"""Ids of other listeners' events after which the cursor is written for them alone, at once."""
+
+
+PRIORITY, WAIT = 8, 10
+"""Columns of an event: by its name, each would be looked up for each event."""
+
+
+def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
+    """Cursor and gaps after *taken* were taken and nothing else was. Pure."""
+    ids = sorted(taken)
+    left, highest = gaps.copy(), max(position, ids[-1])
+    left.add(position + 1, highest)
+    for each in ids:
+        left.remove(each)
+    return highest, left
+
+
+def is_for_later(row: Any) -> bool:
+    """Not now, or not before all others: such a delivery gets a row."""
+    return bool(row[PRIORITY] < 0 or (row[WAIT] is not None and row[WAIT] > 0))
+
+
+def within(rows: Sequence[Any], most: int) -> tuple[list[Any], list[Any]]:
+    """Those to take, of which *most* are for now and any number for later; and the others. Pure."""
+    now = [row for row in rows if not is_for_later(row)]
+    if len(now) <= most:
+        return list(rows), []
+    return [row for row in rows if is_for_later(row)] + now[:most], now[most:]
+
+
+def scheduled(row: Any, forever: float) -> dict[str, Any]:
+    """The row of one that is for later, in *forever* seconds at most. Pure."""
+    delay = min(max(row["wait"] or 0.0, 0.0), forever)
+    return {"position": row[0], "state": "scheduled", "delay": delay, "attempts": 0}
+
+
+class Selection:
+    """What is to be taken, and where the queue stands after it."""
+
+    def __init__(
+        self, old: Progress, rows: Sequence[Any], position: int, gaps: Gaps, look: HorizonSnapshot
+    ) -> None:
+        self.look = look
+        """After which it was read."""
+        # As is_for_later, without a call for each event.
+        self.later = [
+            row for row in rows if row[PRIORITY] < 0 or (row[WAIT] is not None and row[WAIT] > 0)
+        ]
+        late = {row[0] for row in self.later}
+        self.now = [row for row in rows if row[0] not in late] if late else rows
+        self.gaps = gaps
+        passed = position - old.saved.position
+        # Retention waits for a hole in the queue's row, also when nobody can fill it any more.
+        was_open = old.saved.gaps != "[]"
+        is_closed = was_open and gaps.up_to(old.saved.position).dump() != old.saved.gaps
+        is_passed = bool(self.later) or passed >= PASSED_OVER or is_closed
+        self.is_passed_over = not self.now and is_passed
+        """Nothing is taken, and yet the cursor is written, at once."""
+        stood = old.saved.position, old.saved.gaps
+        self.moved: dict[str, Any] = {
+            "revision": old.saved.revision,
+            "position": position,
+            "gaps": gaps.dump(),
+        }
+        moves = (position, self.moved["gaps"]) != stood
+        self.only_passes = moves and not rows and not self.is_passed_over
+        """Nothing is to be handled, and the cursor could be written, soon."""

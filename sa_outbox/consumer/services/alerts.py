@@ -1,0 +1,78 @@
+"""Alerts that no dead letter stands behind: one event for each cause, whoever sees it first.
+
+Every process sees the same orphan and the same open transaction. An idempotency key for the cause
+is claimed in the transaction that adds the event: the second finds it taken, and so does the first
+when it looks again, until the key has expired.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import anyio
+
+from sa_outbox.event.event import OWN_TYPES, uuid7
+from sa_outbox.observe import DatabaseAway
+
+from ..connection.errors import is_database_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sa_outbox.observe import HorizonHeld, ListenerOrphaned
+
+    from ..shared.context import ConsumerContext
+
+LISTENER_ORPHANED = f"{OWN_TYPES}listener_orphaned"
+HORIZON_STALLED = f"{OWN_TYPES}horizon_stalled"
+DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3600.0
+"""Seconds after which the same cause is reported again."""
+
+
+async def report_orphan(shared: ConsumerContext, orphan: ListenerOrphaned) -> None:
+    shared.emit(orphan)
+    payload = {"listener": orphan.listener, "position": orphan.position}
+    await _raise_once(shared, LISTENER_ORPHANED, orphan.listener, payload, DAY_SECONDS)
+
+
+async def report_holder(shared: ConsumerContext, held: HorizonHeld) -> None:
+    shared.emit(held)
+    payload = {
+        "pid": held.pid,
+        "application_name": held.application_name,
+        "seconds": round(held.seconds, 1),
+        "transaction": held.transaction,
+    }
+    cause = f"{held.pid or 'prepared'}:{held.transaction}"
+    await _raise_once(shared, HORIZON_STALLED, cause, payload, HOUR_SECONDS)
+
+
+async def _raise_once(
+    shared: ConsumerContext,
+    event_type: str,
+    cause: str,
+    payload: Mapping[str, object],
+    lifetime: float,
+) -> None:
+    if not shared.alert_depth:
+        return
+    event_id = str(uuid7())
+    key = {"tenant": "", "event_type": event_type, "key": cause, "event_id": event_id}
+    event = {"event_id": event_id, "event_type": event_type, "payload": payload}
+    connections, statements = shared.connections, shared.statements
+    try:
+        # Shielded: cancelled on the way, asyncpg would leave an error behind for the loop.
+        limit = shared.settings.statement_timeout.total_seconds()
+        with anyio.fail_after(limit, shield=True):
+            async with connections.connection() as connection, connection.transaction():
+                claim = json.dumps([{**key, "lifetime": lifetime}])
+                (row,) = await connection.rows(statements.claim_keys, document=claim)
+                if str(row["event_id"]) == event_id:
+                    await connection.rows(statements.insert_events, document=json.dumps([event]))
+                    await connection.rows(statements.notify)
+    except Exception as error:
+        if not is_database_error(error):
+            raise
+        # What it tells of is in the log and in the metrics; looks and listeners must go on.
+        shared.emit(DatabaseAway("alerts", type(error).__name__, lifetime))

@@ -1,0 +1,58 @@
+"""A copy of the database acts on nothing outside it, until somebody adopts it.
+
+Listeners declared ``external=True`` are neither claimed nor, as queues, taken from; all others go
+on where they stood. What is withheld stands in ``ConsumerContext.withheld``, and those who claim
+look there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from sa_outbox.observe import CopyAdopted, CopyFound
+from sa_outbox.schema.identity import adopt_command
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.schema.identity import Home
+    from sa_outbox.settings import Names
+
+    from ..shared.context import ConsumerContext
+    from ..shared.sync import AutoResetEvent
+
+
+class Working(Protocol):
+    """Those who work under leases."""
+
+    def stop_listeners(self, names: Collection[str]) -> None: ...
+
+
+class Copies:
+    def __init__(
+        self, shared: ConsumerContext, listeners: Iterable[Listener], names: Names
+    ) -> None:
+        self._shared = shared
+        self._external = tuple(each.name for each in listeners if each.external)
+        self._names = names
+        self._followers: list[tuple[Working, AutoResetEvent]] = []
+
+    def follow(self, working: Working, bell: AutoResetEvent) -> None:
+        """Have *working* stop what is withheld, and *bell* rung when something may be claimed."""
+        self._followers.append((working, bell))
+
+    def found(self, home: Home) -> None:
+        """The database was looked at: act on what has changed."""
+        withheld = set(self._external) if home.is_copy else set()
+        if withheld == self._shared.withheld:
+            return
+        self._shared.withheld.clear()
+        self._shared.withheld.update(withheld)
+        if withheld:
+            self._shared.emit(CopyFound(home.database, self._external, adopt_command(self._names)))
+        else:
+            self._shared.emit(CopyAdopted(home.database, self._external))
+        for working, bell in self._followers:
+            working.stop_listeners(withheld)
+            bell.ring()

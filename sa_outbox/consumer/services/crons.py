@@ -1,0 +1,144 @@
+"""Recurring events: adding the event of each tick, in whichever process comes first.
+
+Every consumer sleeps until the next tick of any cron, and all wake at once. The row of a cron is
+locked, and says which tick had its event last: who comes second finds nothing to do. The events
+and the new ``last_tick`` are one transaction, so a process that dies on the way leaves neither.
+"""
+
+from __future__ import annotations
+
+from random import uniform
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import TASK_STATUS_IGNORED, sleep
+
+from sa_outbox.observe import Ticked
+
+from ..connection.errors import is_database_error
+from ..shared.outage import Outage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from anyio.abc import TaskStatus
+
+    from sa_outbox.declare.cron import Tick
+    from sa_outbox.declare.recurring import Recurring
+    from sa_outbox.outbox import Outbox
+
+    from ..connection.connections import Connection
+    from ..shared.context import ConsumerContext
+
+MAX_SLEEP_SECONDS = 3600.0
+"""Seconds. A local clock may run at another speed than the database's, or stand still while the
+machine sleeps, and the database's may be set: it is asked again from time to time."""
+MIN_SLEEP_SECONDS = 0.001
+IDLE_TIMEOUT = "30s"
+"""How long a process that stopped in the middle keeps the others waiting."""
+PORTION = 8_388_608
+"""Approximate maximum of characters of events in one statement."""
+
+
+class CronService:
+    """Adds the events of the crons of one outbox."""
+
+    def __init__(
+        self, shared: ConsumerContext, crons: Iterable[Recurring], *, notifies: bool
+    ) -> None:
+        self._shared = shared
+        self._crons = {each.name: each for each in crons}
+        self._notifies = notifies
+        self._outage = Outage("crons", shared.emit)
+
+    @classmethod
+    def of(cls, shared: ConsumerContext, outbox: Outbox) -> CronService | None:
+        """None for an outbox that has no crons: then there is nothing to run."""
+        if not len(outbox.crons):
+            return None
+        return cls(shared, outbox.crons, notifies=outbox.settings.notifies)
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Started is: what was due at the start has its events, or could not have them."""
+        pause = await self._tick_or_wait()
+        task_status.started()
+        while True:
+            await sleep(pause)
+            pause = await self._tick_or_wait()
+
+    async def _tick_or_wait(self) -> float:
+        """Do what is due; return for how many seconds there is nothing to do."""
+        try:
+            pause = await self._tick()
+        except Exception as error:
+            if not is_database_error(error):
+                raise
+            return self._outage.goes_on(error)
+        self._outage.is_over()
+        return pause
+
+    async def _tick(self) -> float:
+        connections, statements = self._shared.connections, self._shared.statements
+        rows = await connections.rows(statements.crons_standing, names=list(self._crons))
+        answered, now = monotonic(), rows[0]["now"]
+        last_ticks = {row["name"]: row["last_tick"] for row in rows}
+        unknown = [name for name, last_tick in last_ticks.items() if last_tick is None]
+        if unknown:
+            await connections.rows(statements.crons_register, names=unknown)
+        added = False
+        for name, last_tick in last_ticks.items():
+            if last_tick is not None and self._crons[name].due(last_tick, now):
+                added = await self._add_events(self._crons[name]) or added
+        if added and self._notifies:
+            await connections.rows(statements.notify)
+        return self._until_next(last_ticks, now) - (monotonic() - answered)
+
+    def _until_next(self, last_ticks: dict[str, datetime | None], now: datetime) -> float:
+        pause = MAX_SLEEP_SECONDS * uniform(0.9, 1.0)  # noqa: S311 - not all processes at once
+        for name, last_tick in last_ticks.items():
+            # After last_tick, too: the clock may have been set back.
+            upcoming = self._crons[name].cron.next_after(max(now, last_tick or now))
+            if upcoming is not None:
+                pause = min(pause, (upcoming - now).total_seconds())
+        return max(pause, MIN_SLEEP_SECONDS)
+
+    async def _add_events(self, recurring: Recurring) -> bool:
+        """Whether there were ticks that no other process was quicker with."""
+        settings, statements = self._shared.settings, self._shared.statements
+        # Shielded: cancelled on the way, asyncpg would leave an error behind for the loop.
+        with anyio.fail_after(settings.probe_timeout.total_seconds(), shield=True) as scope:
+            connections = self._shared.connections
+            async with connections.connection() as connection, connection.transaction():
+                rows = await connection.rows(
+                    statements.crons_claim, name=recurring.name, patience=IDLE_TIMEOUT
+                )
+                scope.deadline += settings.statement_timeout.total_seconds()
+                ticks = recurring.due(rows[0]["last_tick"], rows[0]["now"]) if rows else []
+                if ticks:
+                    await self._write(connection, recurring, ticks)
+        for tick in ticks:
+            self._shared.emit(Ticked(recurring.name, tick.at, tick.missed))
+        return bool(ticks)
+
+    async def _write(self, connection: Connection, recurring: Recurring, ticks: list[Tick]) -> None:
+        statements = self._shared.statements
+        for document in _documents(recurring, ticks):
+            await connection.rows(statements.insert_events, document=document)
+            if self._shared.audit == "all":
+                await connection.rows(statements.record_added, document=document)
+        await connection.rows(statements.crons_advance, name=recurring.name, tick=ticks[-1].at)
+
+
+def _documents(recurring: Recurring, ticks: list[Tick]) -> Iterator[str]:
+    rows: list[str] = []
+    size = 0
+    for tick in ticks:
+        rows.append(recurring.row(tick))
+        size += len(rows[-1])
+        if size >= PORTION:
+            yield f"[{','.join(rows)}]"
+            rows, size = [], 0
+    if rows:
+        yield f"[{','.join(rows)}]"

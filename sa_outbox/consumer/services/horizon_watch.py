@@ -1,0 +1,161 @@
+"""Looking at the horizon: once per wakeup, for all listeners of the process."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from sa_outbox.observe import CommitsLost, HorizonHeld, IdsNotDrawn, Looked
+from sa_outbox.sql.log import reads
+from sa_outbox.sql.log.large_events import BUDGET
+
+from ..connection.connections import Query
+from ..connection.errors import is_refusal
+from ..lease.continuity import is_gone
+from ..shared.reads import has_hidden
+from .alerts import report_holder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Any
+
+    from sa_outbox.declare.listener import Listener
+
+    from ..connection.connections import Driver
+    from ..position.horizon import HorizonSnapshot
+    from ..shared.context import ConsumerContext
+
+HELD_AFTER_SECONDS = 10.0
+"""Seconds that the horizon stands still before its holders are named, and between tellings."""
+FIRST_FEW = 32
+"""Events that are read for all listeners at once: about as many as one wakeup usually finds."""
+MAX_COUNTED = 1000
+"""Ids that nobody drew are counted up to here."""
+_EACH = BUDGET // FIRST_FEW
+
+
+async def _nothing() -> None:
+    pass
+
+
+class HorizonWatcher:
+    """Asks for the ceiling, then for the holders.
+
+    A connection that was not used before, or a failure, means that the server may be another one:
+    the memory of writers starts afresh. After a connection has ended, everything that is remembered
+    is compared with the database before a look is used: ``lease/continuity.py``. The connections
+    are those of the reads that follow, so that these meet a server process that is awake.
+    """
+
+    def __init__(self, shared: ConsumerContext, listeners: Iterable[Listener]) -> None:
+        types = tuple(sorted({one for listener in listeners for one in listener.on}))
+        self._first_few = Query(reads.first_few(shared.tables, types))
+        self._shared = shared
+        self._connections = shared.connections
+        self._statements = shared.statements
+        self._horizon = shared.horizon
+        self._observers = shared.observers
+        self._continuity = shared.continuity
+        self.compare: Callable[[], Awaitable[None]] = _nothing
+        """Compares each row under a lease with what was saved there; drops what differs."""
+        self.start_over: Callable[[], None] = lambda: None
+        """Drops whatever has read events that do not exist any more."""
+        self._known: WeakSet[Driver] = WeakSet()
+        self._final = 0
+        self._moved_at = monotonic()
+        self._undrawn_emitted_at = -HELD_AFTER_SECONDS
+        self._passes = False
+        """The first few could not be read: whoever wants them reads for himself."""
+
+    async def first_few(self, above: int) -> list[Any]:
+        """The first events above that id, before any look: whoever finds no hole in them needs
+        none, and has them a round trip sooner."""
+        if self._passes:
+            self._passes = False
+            return []
+        bounds = {"cursor": above, "limit": FIRST_FEW, "each": _EACH}
+        steady = self._continuity.steady(self._connections)
+        try:
+            rows = await steady.rows(self._first_few, **bounds)
+        except Exception as error:
+            self._passes = True
+            if is_refusal(error):
+                return []
+            raise
+        if rows:
+            self._continuity.has_read(rows[-1][0], rows[-1][1])
+        return [] if has_hidden(rows) else rows
+
+    async def look(self) -> HorizonSnapshot:
+        began = monotonic()
+        try:
+            era, row = self._continuity.era, await self._ask()
+            while not await self._is_confirmed(row, era):
+                era, row = self._continuity.era, await self._ask()
+        except BaseException:
+            self._known.clear()
+            raise
+        look = self._horizon.look(row["ceiling"], frozenset(row["holders"]))
+        if row["newest"] is not None:
+            self._continuity.has_read(row["ceiling"], row["newest"])
+        took = monotonic() - began
+        highest = self._horizon.highest
+        self._observers.emit(Looked(look.ceiling, look.final, look.writers, took, highest))
+        await self._name_holders(look)
+        if row["undrawn"] is not None:
+            await self._emit_undrawn()
+        return look
+
+    async def _emit_undrawn(self) -> None:
+        """They are left alone until the sequence has come to them, or somebody has deleted them."""
+        now = monotonic()
+        if now - self._undrawn_emitted_at >= HELD_AFTER_SECONDS:
+            self._undrawn_emitted_at = now
+            (row,) = await self._connections.rows(self._statements.undrawn, most=MAX_COUNTED)
+            if row["count"]:
+                self._observers.emit(IdsNotDrawn(row["first"], row["last"], row["count"]))
+
+    async def _ask(self) -> Any:
+        newest = self._continuity.newest
+        position = 0 if newest is None else newest.position
+        async with self._connections.connection() as connection:
+            if connection.driver not in self._known:
+                self._horizon.forget()
+                self._known.add(connection.driver)
+            (row,) = await connection.rows(self._statements.look, position=position)
+        return row
+
+    async def _is_confirmed(self, row: Any, era: int) -> bool:
+        """Whether what is remembered is of the history that *row* was read from, in this *era*."""
+        continuity, newest = self._continuity, self._continuity.newest
+        if continuity.era != era:
+            return False
+        sure = continuity.is_sure
+        if newest is not None and row["known"] != newest.event_id:
+            drawn = None
+            if row["known"] is None:
+                drawn = await self._connections.value(self._statements.drawn)
+            continuity.newest = None
+            if is_gone(newest, row["known"], drawn=drawn, sure=sure):
+                self._observers.emit(CommitsLost(newest.position))
+                self.start_over()
+                continuity.doubt()
+                return False
+        if sure:
+            return continuity.era == era
+        await self.compare()
+        return continuity.confirm(era)
+
+    async def _name_holders(self, look: HorizonSnapshot) -> None:
+        now = monotonic()
+        if look.final != self._final or look.final >= look.ceiling:
+            self._final, self._moved_at = look.final, now
+        elif now - self._moved_at >= HELD_AFTER_SECONDS:
+            self._moved_at = now
+            for row in await self._connections.rows(self._statements.holders_named):
+                if row["pid"] is None or row["seconds"] >= HELD_AFTER_SECONDS:
+                    name = row["application_name"]
+                    transaction = row["transaction"]
+                    held = HorizonHeld(row["pid"], name, row["seconds"], transaction)
+                    await report_holder(self._shared, held)

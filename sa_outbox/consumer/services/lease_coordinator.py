@@ -1,0 +1,244 @@
+"""Claiming listeners, renewing what is held, giving it back."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from sa_outbox.observe import LeaseClaimed, LeaseReleased, ListenerChanged, PartitionsDiffer
+
+from ..lease.lease import Lease
+from ..lease.shares import Claimable, Shares, share
+from ..shared.sync import AutoResetEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sa_outbox.declare.listener import Listener
+
+    from ..lease.shares import Key
+    from ..shared.context import ConsumerContext
+
+OVERDUE_SECONDS = 2.0
+"""Seconds that something is free before others than the one whose share it is claim it."""
+
+
+class LeaseCoordinator:
+    """The leases of one consumer process; its *owner* is unique per start. For its *queues* it only
+    says that it works for them: their ranges are leased elsewhere.
+
+    With *shares*, it announces itself and has its share of the listeners, and of their partitions.
+    Without, for a process that leaves when all is done, it takes what is free.
+    """
+
+    def __init__(
+        self,
+        shared: ConsumerContext,
+        listeners: Iterable[Listener],
+        queues: Iterable[Listener],
+        owner: str,
+        *,
+        shares: bool = True,
+    ) -> None:
+        self._shared = shared
+        self._listeners = {listener.name: listener for listener in listeners}
+        self.owner = owner
+        self._shares = shares
+        self._queues = [each.name for each in queues]
+        self._duration = shared.settings.lease_duration.total_seconds()
+        self.lived = shared.statements.suspects.lived
+        self.held: dict[Key, Lease] = {}
+        self.bell = AutoResetEvent()
+        """Rung when something may be free."""
+        self.hand_over: list[Key] = []
+        """Held, and more than our share."""
+        self.unclaimed: dict[Key, float] = {}
+        """Free, and since when we know it."""
+        self.lost: list[Lease] = []
+        """Held, as we thought at the last survey; a person has moved the listener."""
+        self._kept_until: dict[Key, float] = {}
+        self._next_expiry: float | None = None
+        self._barriers: dict[Key, int | None] = {}
+        self.is_closing = False
+        """What is free from now on is for others: among it is what we have just given back."""
+        self._reported: set[tuple[str, int]] = set()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._listeners)
+
+    async def announce(self) -> None:
+        """Be counted among those who share, for as long as a lease lasts."""
+        if self._shares:
+            await self._shared.connections.rows(
+                self._shared.statements.announce,
+                owner=self.owner,
+                names=self.names,
+                queues=self._queues,
+                duration=self._duration,
+            )
+
+    async def withdraw(self) -> None:
+        """Be counted no longer: what is released from now on is for the others."""
+        if self._shares:
+            connections, statements = self._shared.connections, self._shared.statements
+            await connections.rows(statements.withdraw, owner=self.owner)
+
+    async def notify_others(self) -> None:
+        """Have them look who holds what."""
+        await self._shared.connections.rows(self._shared.statements.notify_released)
+
+    async def claim(self) -> list[Lease]:
+        """Claim what is free and ours to claim; the caller works for each and gives it back."""
+        shares = await self._survey()
+        if not shares.claim or self.is_closing:
+            return []
+        began = monotonic()
+        rows = await self._shared.connections.rows(
+            self._shared.statements.claim,
+            names=[name for name, _ in shares.claim],
+            parts=[part for _, part in shares.claim],
+            owner=self.owner,
+            duration=self._duration,
+        )
+        claimed = []
+        for row in rows:
+            lease = Lease(row, duration=self._duration, began=began)
+            lease.count = row["count"]
+            lease.barrier = self._barriers.get(lease.key)
+            self.held[lease.key] = lease
+            if self.unclaimed.pop(lease.key, began) <= began - OVERDUE_SECONDS:
+                # Whose it should have been may come yet; not back and forth all the time.
+                self._kept_until[lease.key] = began + self._duration
+            self._shared.emit(
+                LeaseClaimed(
+                    lease.listener, lease.token, lease.position, lease.crashes > 0, lease.part
+                )
+            )
+            await self._compare(lease)
+            claimed.append(lease)
+        return claimed
+
+    async def _survey(self) -> Shares:
+        began = monotonic()
+        rows = await self._shared.connections.rows(self._shared.statements.survey)
+        units, unclaimed, expiries = [], {}, []
+        paused: list[Key] = []
+        self._barriers = {}
+        self.lost = []
+        for row in rows:
+            key = row["name"], row["part"]
+            lease = self.held.get(key)
+            self._barriers[key] = row["barrier"]
+            if lease is not None:
+                lease.barrier = row["barrier"]
+            if lease is not None and row["owner"] != self.owner:
+                self.lost.append(lease)
+            if row["paused"] or row["name"] in self._shared.withheld:
+                paused += [key] if row["paused"] else []
+                continue
+            owner, consumers = row["owner"], frozenset(row["consumers"])
+            units.append(Claimable(key, owner, consumers, is_claimable=not row["at_barrier"]))
+            if lease is not None or row["name"] not in self._listeners:
+                continue
+            if owner is None:
+                unclaimed[key] = self.unclaimed.get(key, began)
+            else:  # perhaps ours still, that we are about to give back
+                expiries.append(row["expires_in"])
+        self.unclaimed = unclaimed
+        self._next_expiry = began + min(expiries) if expiries else None
+        overdue = {key for key, since in unclaimed.items() if since <= began - OVERDUE_SECONDS}
+        keep = {key for key, until in self._kept_until.items() if began < until}
+        shares = share(units, self.owner, self._listeners, overdue=overdue, keep=keep)
+        self.hand_over = shares.hand_over + paused
+        return shares
+
+    def seconds_to_claim(self) -> float | None:
+        """Until something may be claimed that could not be: a lease of others expires, or one
+        that is free becomes anybody's. None: nobody knows."""
+        now = monotonic()
+        waits = [] if self._next_expiry is None else [max(0.01, self._next_expiry + 0.005 - now)]
+        # Of those that are overdue, we could have claimed what can be claimed.
+        waits += [
+            max(OVERDUE_SECONDS / 4, since + OVERDUE_SECONDS - now)
+            for since in self.unclaimed.values()
+        ]
+        return min(waits, default=None)
+
+    async def renew(self) -> tuple[list[Lease], list[Lease]]:
+        """Renew all that is held. Returns those that are lost, also because their rows are not as
+        we left them, and those of listeners that are paused or withheld."""
+        leases = [lease for lease in self.held.values() if not lease.has_ended()]
+        if not leases:
+            return [], []
+        began, before = monotonic(), [lease.saved for lease in leases]
+        rows = await self._shared.connections.rows(
+            self._shared.statements.renew,
+            names=[lease.listener for lease in leases],
+            parts=[lease.part for lease in leases],
+            tokens=[lease.token for lease in leases],
+            owner=self.owner,
+            duration=self._duration,
+        )
+        found = {(row["name"], row["part"]): row for row in rows}
+        paused = {key: row["paused"] for key, row in found.items()}
+        lost = []
+        for lease, saved in zip(leases, before, strict=True):
+            row = found.get(lease.key)
+            if row is not None and lease.is_contradicted_by(row, before=saved):
+                lease.outdated()
+            if row is None or lease.is_outdated:
+                lost.append(lease)
+            else:
+                lease.renewed(began)
+        withheld = self._shared.withheld
+        stop = [each for each in leases if paused.get(each.key) or each.listener in withheld]
+        return lost, stop
+
+    async def release(self, lease: Lease) -> None:
+        """Give it back: free for others at once."""
+        rows = await self._shared.connections.rows(
+            self._shared.statements.release,
+            name=lease.listener,
+            part=lease.part,
+            token=lease.token,
+            owner=self.owner,
+            crashed=lease.may_have_crashed,
+        )
+        if rows:
+            self._shared.emit(LeaseReleased(lease.listener, lease.token, lease.part))
+            await self.notify_others()
+
+    async def release_all(self) -> None:
+        """Give back what is leased to us though we do not know of it, or could not give it back: a
+        claim whose answer was lost. Nothing, as a rule. Only when nothing is worked for."""
+        connections, statements = self._shared.connections, self._shared.statements
+        rows = await connections.rows(statements.release_all, owner=self.owner)
+        if self._queues:  # else this role may have no right on their ranges
+            rows += await connections.rows(statements.ranges.release_all, owner=self.owner)
+        if rows:
+            await self.notify_others()
+
+    def forget(self, lease: Lease) -> None:
+        self._kept_until.pop(lease.key, None)
+        if self.held.get(lease.key) is lease:
+            del self.held[lease.key]
+            self.unclaimed[lease.key] = monotonic()  # until a survey knows better
+
+    async def _compare(self, lease: Lease) -> None:
+        listener = self._listeners[lease.listener]
+        found = lease.listener, lease.count
+        if lease.count != listener.partitions and found not in self._reported:
+            self._reported.add(found)
+            self._shared.emit(PartitionsDiffer(*found, declared=listener.partitions))
+        if lease.fingerprint == listener.fingerprint:
+            return
+        if lease.fingerprint is not None:
+            self._shared.emit(ListenerChanged(lease.listener))
+        await self._shared.connections.rows(
+            self._shared.statements.declare,
+            name=lease.listener,
+            part=lease.part,
+            token=lease.token,
+            fingerprint=listener.fingerprint,
+        )

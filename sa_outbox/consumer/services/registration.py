@@ -1,0 +1,109 @@
+"""Making the listeners known to the database: where each one's cursor begins."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sa_outbox.errors import ConfigError
+from sa_outbox.observe import ListenerOrphaned, ListenerRegistered
+
+from ..position.gaps import Gaps
+from .alerts import report_orphan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.outbox import Outbox
+
+    from ..shared.context import ConsumerContext
+
+
+async def register(
+    shared: ConsumerContext, listeners: Iterable[Listener], declared: Iterable[str]
+) -> None:
+    """Give each of *listeners* a cursor, and each of its partitions one, unless it has; tell of
+    cursors nobody declares. Raises :class:`ConfigError`."""
+    rows = await shared.connections.rows(shared.statements.registered)
+    known = {row["name"]: row["position"] for row in rows}
+    counts = {row["name"]: row["count"] for row in rows}
+    types = {row["name"]: row["types"] for row in rows}
+    shared.horizon.highest = max(shared.horizon.highest, *known.values(), 0)
+    for listener in listeners:
+        if listener.name not in known:
+            await _register(shared, listener)
+        elif listener.order != "key" and counts[listener.name] != 1:
+            raise ConfigError(
+                f"listener {listener.name!r} is declared with order={listener.order!r} and has "
+                f"{counts[listener.name]} partitions in the database, each with a cursor of its "
+                "own: bring it to one with repartition() first"
+            )
+        elif types[listener.name] != _types(listener):
+            values = {"name": listener.name, "types": _types(listener)}
+            await shared.connections.rows(shared.statements.describe, **values)
+    declared = set(declared)
+    for name, position in known.items():
+        if name not in declared:
+            await report_orphan(shared, ListenerOrphaned(name, position))
+
+
+async def _register(shared: ConsumerContext, listener: Listener) -> None:
+    position, gaps = await _beginning(shared, listener)
+    made = await shared.connections.rows(
+        shared.statements.register,
+        name=listener.name,
+        count=listener.partitions,
+        position=position,
+        gaps=gaps.dump(),
+        fingerprint=listener.fingerprint,
+        types=_types(listener),
+    )
+    if made:  # else another process was quicker
+        shared.emit(ListenerRegistered(listener.name, position))
+
+
+def _types(listener: Listener) -> list[str]:
+    return sorted(listener.on)
+
+
+async def _beginning(shared: ConsumerContext, listener: Listener) -> tuple[int, Gaps]:
+    start = listener.start
+    connections, statements = shared.connections, shared.statements
+    if isinstance(start, int):
+        return start - 1, Gaps()
+    if isinstance(start, datetime):
+        first: int | None = await connections.value(statements.first_since, time=start)
+        if first is not None:
+            return first - 1, await _holes(shared, first)
+    elif start == "beginning":
+        return 0, Gaps()
+    ceiling: int = await connections.value(statements.ceiling)
+    return ceiling, await _holes(shared, ceiling)
+
+
+async def _holes(shared: ConsumerContext, ceiling: int) -> Gaps:
+    """Where events below *ceiling*, a visible id, may be being written: they are not passed by.
+
+    In the order of the grace period: the ceiling, the writers, then the ids that are missing. A
+    missing id belongs to one of those writers, or to nobody any more; without writers, to nobody.
+    """
+    connections, statements = shared.connections, shared.statements
+    writers = await connections.rows(statements.holders)
+    if not writers:
+        return Gaps()
+    rows = await connections.rows(statements.holes, ceiling=ceiling)
+    return Gaps((row["lo"], row["hi"]) for row in rows)
+
+
+def chosen(outbox: Outbox, names: Sequence[str] | None) -> list[Listener]:
+    """The listeners of these names; all without names."""
+    if not len(outbox.listeners) and outbox.endpoints is None:
+        raise ConfigError("this outbox has no listener: declare one with @outbox.listener(...)")
+    if names is None:
+        return list(outbox.listeners)
+    for name in names:
+        if name not in outbox.listeners:
+            known = ", ".join(each.name for each in outbox.listeners)
+            raise ConfigError(f"there is no listener {name!r}; there are: {known}")
+    return [each for each in outbox.listeners if each.name in names]

@@ -1,0 +1,91 @@
+"""The assumptions that the reading stands on: verified at the start, and again while running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from sa_outbox import schema
+from sa_outbox.schema.identity import settle_home
+from sa_outbox.sql.server.transactions import bound
+
+from ..connection.errors import is_database_error
+from ..connection.shield import to_its_end
+from ..shared.sync import AutoResetEvent
+from .copies import Copies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.outbox import Outbox
+    from sa_outbox.schema.identity import Home
+
+    from ..shared.context import ConsumerContext
+
+WITHHELD_POLL_SECONDS = 30.0
+"""Seconds between two looks at a copy: whoever adopts it may use another channel, or none."""
+
+
+class Verification:
+    def __init__(
+        self,
+        shared: ConsumerContext,
+        engine: AsyncEngine,
+        outbox: Outbox,
+        listeners: Sequence[Listener],
+    ) -> None:
+        names = outbox.settings.names
+        self.bell = AutoResetEvent()
+        """Rung when the server may be another one, or was adopted."""
+        self.copies = Copies(shared, listeners, names)
+        self._shared = shared
+        self._engine = engine
+        self._names = names
+        self._forwardings = [each.forwarding for each in listeners if each.forwarding is not None]
+        self._needs = {
+            "queues": any(each.order == "none" for each in listeners),
+            "crons": bool(len(outbox.crons)),
+            "audit": outbox.settings.audit != "off",
+            "endpoints": outbox.endpoints is not None,
+        }
+
+    async def verify(self) -> None:
+        """Raise ``SchemaError`` unless everything holds that the reading stands on; and find out
+        whether this is a copy."""
+        home = await to_its_end(self._find_home())
+        for forwarding in self._forwardings:
+            forwarding.epoch = home.epoch
+        self.copies.found(home)
+
+    async def _find_home(self) -> Home:
+        async with self._engine.begin() as connection:
+            return await connection.run_sync(self._look)
+
+    async def run(self) -> None:
+        interval = self._shared.settings.verify_interval.total_seconds()
+        limit = self._shared.settings.probe_timeout.total_seconds()
+        while True:
+            withheld = self._shared.withheld
+            await self.bell.wait(min(interval, WITHHELD_POLL_SECONDS) if withheld else interval)
+            try:
+                # Shielded: cancelled on the way, the engine's pool would log an error for it.
+                with anyio.move_on_after(limit, shield=True):
+                    await self.verify()
+            except Exception as error:
+                if not is_database_error(error):
+                    raise
+
+    def _look(self, connection: Connection) -> Home:
+        # It locks tables, if only against DDL: not forever, if this process is suspended.
+        duration = self._shared.settings.lease_duration.total_seconds()
+        connection.execute(bound(), {"duration": duration})
+        schema.verify_consuming(connection, self._names, **self._needs)
+        # From now on of these tables, wherever the search_path of a connection leads: a handler
+        # may have changed it for the connection, which is another's then.
+        self._names = self._shared.tables.names
+        return settle_home(connection, self._names)

@@ -1,0 +1,124 @@
+"""From what a handler raised to what is to be written; and telling of it once it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from random import random
+from typing import TYPE_CHECKING, assert_never
+
+from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled
+from sa_outbox.policy.delivery import OUTCOMES, Dead, Done, Retry, decide
+from sa_outbox.policy.failure import Failure, describe
+
+from ..handler.deadline import Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.policy.delivery import Outcome
+
+    from ..handler.delivery import InFlight
+    from ..shared.context import ConsumerContext
+
+
+class Outcomes:
+    def __init__(self, shared: ConsumerContext, listener: Listener) -> None:
+        self._shared = shared
+        self._listener = listener
+
+    def decide_all(self, items: Iterable[InFlight], error: BaseException | None) -> None:
+        """Decide for all of a batch, whose outcomes are "done" before the attempt."""
+        if error is not None:
+            for item in items:
+                self.decide(item, error)
+        else:
+            for item in items:
+                item.attempts += 1
+
+    def decide(self, item: InFlight, error: BaseException | None) -> None:
+        """Set the item's outcome after an attempt."""
+        if isinstance(error, Interrupted):
+            item.attempts += error.has_begun
+            item.interrupted = error.has_begun
+            item.outcome, item.failure = "cancel", None
+            return
+        item.attempts += 1
+        if error is None:
+            item.outcome, item.failure = "done", None
+            return
+        policy = self._listener.retry
+        decision = decide(
+            error,
+            attempt=item.attempts,
+            policy=policy,
+            chance=random(),  # noqa: S311 - jitter
+            now=datetime.now(UTC),
+        )
+        item.failure = describe(error, attempt=item.attempts, redact=self._shared.redact)
+        delay: float | None = None
+        match decision:
+            case Retry() if item.cancel_requested:
+                item.outcome = "cancel"  # it failed, and nobody wants it any more
+            case Retry():
+                item.outcome = self._waiting(item)
+                item.delay = delay = decision.delay.total_seconds()
+            case Dead():
+                item.outcome, item.reason = "dead", decision.reason
+            case Done():  # pragma: no cover - only without an error
+                item.outcome = "done"
+            case _:
+                assert_never(decision)
+        self._shared.emit(
+            AttemptFailed(
+                self._listener.name,
+                item.event_id,
+                item.event_type,
+                item.position,
+                item.attempts,
+                item.failure,
+                delay,
+            )
+        )
+
+    def convict(self, item: InFlight, crashes: int) -> None:
+        """Give up an event that took the process with it, again and again, when it was alone.
+
+        The text says only what is known: a dead process looks like one that is cut off for good.
+        """
+        item.outcome, item.reason, item.crashes = "dead", "crashes", crashes
+        text = (
+            f"{crashes} times a process that handled nothing but this event was not heard of again "
+            "(it died, was blocked or was cut off from the database), or was asked to exit"
+        )
+        item.failure = Failure(item.attempts + 1, "crash", "crash", text)
+
+    def emit(self, items: Iterable[InFlight]) -> None:
+        """The outcomes of *items* are committed."""
+        if self._shared.suspects:
+            self._answered_for(items)
+        observers, name = self._shared.observers, self._listener.name
+        if not observers:
+            return
+        for item in items:
+            if item.outcome == "behind" or (item.outcome == "schedule" and item.failure is None):
+                continue  # not attempted yet
+            identity = (name, item.event_id, item.event_type, item.position, item.attempts)
+            observers.emit(
+                DeliverySettled(*identity, OUTCOMES[item.outcome].observed, item.seconds)
+            )
+            if item.outcome == "dead":
+                observers.emit(DeadLettered(*identity, item.reason))
+
+    def _answered_for(self, items: Iterable[InFlight]) -> None:
+        suspects, name = self._shared.suspects, self._listener.name
+        for item in items:
+            if item.outcome in ("done", "dead", "cancel", "withdraw"):
+                suspects.clear([(name, item.position, item.event_id)])
+            else:
+                suspects.paid((name, item.position, item.event_id))
+
+    def _waiting(self, item: InFlight) -> Outcome:
+        if item.state == "scheduled" or self._listener.order == "none":
+            return "schedule"
+        return "hold" if self._listener.order == "total" and not item.state else "park"

@@ -1,0 +1,80 @@
+"""The settings, connections, statements and observers that one consumer's loops share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..fault.refusals import Refusals
+from ..fault.suspects import Suspects
+from .relay_outages import RelayOutages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    import anyio
+
+    from sa_outbox.database.tables import Tables
+    from sa_outbox.observe import Observation, Observers
+    from sa_outbox.settings import Audit, ConsumerSettings
+
+    from ..connection.connections import Connections
+    from ..connection.statements import Statements
+    from ..lease.alibi import Alibis
+    from ..lease.continuity import Continuity
+    from ..position.horizon import Horizon
+    from .stop_reason import StopReason
+    from .sync import ExclusiveGate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumerContext:
+    connections: Connections
+    statements: Statements
+    tables: Tables
+    settings: ConsumerSettings
+    horizon: Horizon
+    continuity: Continuity
+    gate: ExclusiveGate
+    alibis: Alibis
+    observers: Observers
+    threads: anyio.CapacityLimiter
+    redact: Callable[[str], str] | None
+    audit: Audit
+    alert_depth: int
+    """0: a dead letter adds no alert."""
+    lifetime: Callable[[str], timedelta]
+    """How long the result of an event of this type is kept."""
+    async_sessions: Callable[[], Any]
+    """Makes an ``AsyncHandlerSession``."""
+    sync_sessions: Callable[[], Any] | None
+    """Makes a ``HandlerSession``; None when no listener needs one."""
+    stop: Callable[[StopReason, str], None]
+    """Ask the whole consumer to stop, with the reason and a sentence for people."""
+    look_again: Callable[[], None]
+    """Request another read of the horizon, soon: something is open whose end may not be
+    notified."""
+    progressed: Callable[[], None]
+    """Something was settled, or a listener has caught up: wakes those who wait in ``drain``."""
+    suspects: Suspects = field(default_factory=Suspects)
+    """Events that were in flight when a session was lost."""
+    withheld: set[str] = field(default_factory=set)
+    """Listeners that wait, because the database is a copy: ``services/copies.py``."""
+    outages: RelayOutages = field(default_factory=RelayOutages)
+    """Relays whose receiver is unreachable."""
+
+    refusals: dict[str, Refusals] = field(default_factory=dict)
+    """What the database refuses, by listener: use ``refused``."""
+
+    def refused(self, listener: str) -> Refusals:
+        return self.refusals.setdefault(listener, Refusals())
+
+    def emit(self, observation: Observation) -> None:
+        self.observers.emit(observation)
+
+    @property
+    def refresh_every(self) -> float:
+        """Seconds after which to check again which deliveries are due: a replay sends a
+        notification, but that may be lost."""
+        return self.settings.lease_duration.total_seconds() / 3

@@ -1,1 +1,0 @@
-"""What answers each address: read what is asked, run an operation, show it or lead on."""

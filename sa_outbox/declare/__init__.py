@@ -1,0 +1,12 @@
+"""What a program declares: listeners and recurring events.
+
+======================  ==========================================================================
+``listener.py``         what ``@outbox.listener(...)`` makes
+``handler.py``          how a handler wants to be called, read from its signature
+``recurring.py``        what ``outbox.cron(...)`` makes
+``cron.py``             when a recurring event is due, in a time zone
+``cron_expression.py``  reading a cron expression
+======================  ==========================================================================
+
+Imports ``producer`` (a recurring event is checked like any other), ``policy`` and ``event``.
+"""

@@ -1,0 +1,187 @@
+"""How a handler wants to be called, read from its signature."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from ..errors import ConfigError
+from ..event.event import Event
+
+Handler: TypeAlias = Callable[..., Any]
+"""``(event)``, ``(event, session)``, ``(events)`` or ``(events, session)``; async or not."""
+
+_BATCHES = (Sequence, Collection, Iterable, list, tuple)
+_PLAIN: tuple[object, ...] = (inspect.Parameter.empty, Any, object, dict, typing.TypeVar)
+
+
+class Forwarding(Protocol):
+    """What a consumer does for a relay besides calling its handler."""
+
+    epoch: int
+    """The database's epoch; set once it is known, and whenever it changes."""
+
+    async def close(self) -> None:
+        """The consumer has ended: nothing more is sent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What to pass to a handler, and how."""
+
+    is_async: bool
+    session: Literal["none", "async", "sync"]
+    batch: bool
+    payload_class: type | None
+    """From ``Event[OrderPlaced]``; None if the annotation does not say."""
+
+
+def inspect_handler(name: str, handler: Handler) -> Call:
+    """Read how *handler* wants to be called; raise if it can't be called."""
+    if not callable(handler):
+        raise ConfigError(f"the handler of listener {name!r} is not callable: {handler!r}")
+    parameters = _parameters(name, handler)
+    if not 1 <= len(parameters) <= 2:
+        raise ConfigError(
+            f"the handler of listener {name!r} must take (event) or (event, session), it takes "
+            f"{len(parameters)} arguments"
+        )
+    if _is_generator(handler):
+        raise ConfigError(
+            f"the handler of listener {name!r} is a generator (it has a yield): called, its body "
+            "would never run"
+        )
+    is_async = _is_async(handler)
+    hints = _hints(handler)
+    first, *rest = parameters
+    batch, payload_class = _event_argument(name, hints.get(first.name, first.annotation))
+    session: Literal["none", "async", "sync"] = "none"
+    if rest:
+        session = _session_argument(name, rest[0], hints, is_async=is_async)
+    return Call(is_async=is_async, session=session, batch=batch, payload_class=payload_class)
+
+
+def _parameters(name: str, handler: Handler) -> list[inspect.Parameter]:
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the handler of listener {name!r} has no signature to read") from error
+    found = [
+        each
+        for each in signature.parameters.values()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        and (each.default is each.empty or each.name == "session")
+    ]
+    missing = [
+        each.name
+        for each in signature.parameters.values()
+        if each.kind is each.KEYWORD_ONLY and each.default is each.empty
+    ]
+    if missing:
+        raise ConfigError(
+            f"the handler of listener {name!r} needs {', '.join(missing)} by keyword, which "
+            "nobody passes"
+        )
+    return found
+
+
+def _unwrapped(handler: Handler) -> Any:
+    inner: Any = handler
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return inner if inspect.isroutine(inner) else type(inner).__call__
+
+
+def _is_generator(handler: Handler) -> bool:
+    inner = _unwrapped(handler)
+    return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+
+
+def _is_async(handler: Handler) -> bool:
+    inner: Any = handler
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+    )
+
+
+def _hints(handler: Handler) -> dict[str, Any]:
+    target = _unwrapped(handler)
+    try:
+        return typing.get_type_hints(target)
+    except Exception:  # noqa: BLE001 - names imported for the type checker only
+        return _hints_one_by_one(target)
+
+
+def _hints_one_by_one(target: Any) -> dict[str, Any]:
+    """The hints that can be resolved, when some can't."""
+    found: dict[str, Any] = {}
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(Exception):
+            found |= typing.get_type_hints(alone, globalns=getattr(target, "__globals__", {}))
+    return found
+
+
+def _event_argument(name: str, annotation: Any) -> tuple[bool, type | None]:
+    if isinstance(annotation, str):  # not resolvable at run time
+        outer = annotation.partition("[")[0].rpartition(".")[2]
+        return outer in {"List", *(each.__name__ for each in _BATCHES)}, None
+    origin = typing.get_origin(annotation) or annotation
+    if origin is Event:
+        return False, _payload_class(annotation)
+    if origin in _BATCHES:
+        inner = (*typing.get_args(annotation), Event)[0]
+        if (typing.get_origin(inner) or inner) is Event:
+            return True, _payload_class(inner)
+    if annotation in _PLAIN:
+        return False, None
+    raise ConfigError(
+        f"the first argument of listener {name!r} is annotated as {annotation!r}; it must be "
+        "Event, Event[SomePayload] or Sequence[Event]"
+    )
+
+
+def _payload_class(annotation: Any) -> type | None:
+    arguments = typing.get_args(annotation)
+    if not arguments:
+        return None
+    payload = arguments[0]
+    if payload in _PLAIN or not isinstance(payload, type):
+        return None
+    return payload
+
+
+def _session_argument(
+    name: str, parameter: inspect.Parameter, hints: dict[str, Any], *, is_async: bool
+) -> Literal["async", "sync"]:
+    annotation = hints.get(parameter.name, parameter.annotation)
+    wanted: Literal["async", "sync"] = "async" if is_async else "sync"
+    if isinstance(annotation, type):
+        expected = AsyncSession if is_async else Session
+        if issubclass(annotation, expected):
+            return wanted
+        if issubclass(annotation, (AsyncSession, Session)):
+            raise ConfigError(
+                f"listener {name!r} is {'async' if is_async else 'sync'} and asks for "
+                f"{annotation.__name__}: an async handler gets an AsyncSession, a sync one a "
+                "Session"
+            )
+    elif isinstance(annotation, str) and annotation.rpartition(".")[2].endswith("Session"):
+        return wanted
+    if parameter.name == "session" or annotation is parameter.empty:
+        return wanted
+    raise ConfigError(
+        f"the second argument of listener {name!r} must be a session, not {annotation!r}"
+    )

@@ -1,0 +1,17 @@
+"""The event: what it is, what it may hold, and what surrounds it. Plain Python, no I/O.
+
+==================  ==============================================================================
+``event.py``        ``Event``: a fact, written once in the transaction that made it true
+``types.py``        typed events: a class, its name in the log, versions and upcasters
+``validation.py``   what ``add_event`` accepts beside the payload; wrong arguments are refused
+                    here
+``codec.py``        payload to JSON and back; strict on the way in
+``stable_keys.py``  ``stable_key``: an idempotency key from what an event is about
+``context.py``      ``event_context``: tenant, actor and request of an event
+``causation.py``    which event is being handled: events its handler adds link to it
+``contract.py``     ``Contract``: which fields an event must have
+``tracing.py``      where spans begin, if tracing is on
+==================  ==============================================================================
+
+Imports ``errors`` only.
+"""

@@ -1,0 +1,293 @@
+"""The event: a fact, written once, in the transaction that made it true."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
+from enum import Enum
+from random import Random
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
+
+from ..errors import PayloadNotKnown, WrongArgument
+from .validation import checked_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+P_co = TypeVar("P_co", covariant=True)
+
+Scalar: TypeAlias = (
+    str | float | bool | UUID | date | time_of_day | timedelta | Decimal | Enum | None
+)
+Json: TypeAlias = "Scalar | Sequence[object] | Mapping[str, object]"
+"""What an untyped payload may be. Its content is checked when it is added: a stricter type would
+make type checkers refuse every dict of mixed values that is not written in place."""
+
+Deferred: TypeAlias = Callable[[], P_co]
+"""A value known only after the flush, such as a database-generated primary key."""
+
+
+OnDuplicate: TypeAlias = Literal["skip", "raise"]
+"""What happens to an event whose idempotency key is taken: it is skipped, or the flush raises
+``DuplicateEvent``."""
+
+
+class EventOptions(TypedDict, total=False):
+    """The keyword arguments that every way of adding an event takes."""
+
+    key: str | Deferred[str | None] | None
+    tenant: str | None
+    headers: Mapping[str, str] | None
+    run_at: datetime | None
+    delay: timedelta | None
+    priority: int
+    idempotency_key: str | None
+    on_duplicate: OnDuplicate
+
+
+class _NotKnown(Enum):
+    NOT_KNOWN = "not known before the flush"
+
+
+OWN_TYPES: Final = "outbox."
+"""Prefix of the outbox's own event types; nobody else may add such events."""
+NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
+MAX_REFERENCE_BYTES: Final = 1000
+_set, _new = object.__setattr__, object.__new__
+
+left_results: set[str] = set()
+"""Event types for which a handler of this process has left a result. Usually empty, which avoids
+checking each event."""
+
+
+class _Fields(Generic[P_co]):
+    """An event's fields while they can still be set: see ``stored_event``."""
+
+    __slots__ = (
+        "__weakref__",
+        "_cancel_requested",
+        "_headers",
+        "_key",
+        "_payload",
+        "_result_ref",
+        "_text",
+        "created_at",
+        "duplicate_of",
+        "event_id",
+        "event_type",
+        "idempotency_key",
+        "position",
+        "priority",
+        "run_at",
+        "tenant",
+    )
+
+    event_id: UUID
+    """Made by the producer (UUID version 7); the same for every listener and every attempt."""
+    event_type: str
+    tenant: str | None
+    run_at: datetime | None
+    """Not before this time; None for an event without a schedule, or one added with ``delay``
+    (the database computes that one's time)."""
+    priority: int
+    idempotency_key: str | None
+    position: int | None
+    """The event's position in the log; None on the producer's side, where it is unknown."""
+    created_at: datetime | None
+    """When it was written, by the database's clock; None on the producer's side."""
+    duplicate_of: UUID | None
+    """Set by the flush: the earlier event with the same idempotency key, because of which this one
+    was not written."""
+    _headers: Mapping[str, str | int]
+    _payload: P_co | _NotKnown
+    _key: str | _NotKnown | None
+    # Not set until needed: there is one event object per attempt, and few need these.
+    _cancel_requested: bool
+    _result_ref: str
+    _text: str
+
+
+class Event(_Fields[P_co]):
+    """One event. Both sides use this class: ``add_event`` returns it, and a handler gets it.
+
+    It is immutable: many listeners may see the same event.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        event_type: str,
+        payload: P_co | _NotKnown,
+        *,
+        event_id: UUID | None = None,
+        key: str | _NotKnown | None = None,
+        tenant: str | None = None,
+        headers: Mapping[str, str | int] | None = None,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+        position: int | None = None,
+        created_at: datetime | None = None,
+    ) -> None:
+        _set(self, "event_type", event_type)
+        _set(self, "_payload", payload)
+        _set(self, "event_id", uuid7() if event_id is None else event_id)
+        _set(self, "_key", key)
+        _set(self, "tenant", tenant)
+        _set(self, "_headers", {} if headers is None else headers)
+        _set(self, "run_at", run_at)
+        _set(self, "priority", priority)
+        _set(self, "idempotency_key", idempotency_key)
+        _set(self, "position", position)
+        _set(self, "created_at", created_at)
+        _set(self, "duplicate_of", None)
+
+    @property
+    def payload(self) -> P_co:
+        """The payload. On the producer's side, the object that was given; its value at that moment
+        is what is stored."""
+        if self._payload is NOT_KNOWN:
+            raise PayloadNotKnown(
+                f"the payload of {self.event_type!r} is a callable and was not evaluated yet; "
+                "it is known after the flush"
+            )
+        return self._payload
+
+    @property
+    def key(self) -> str | None:
+        if self._key is NOT_KNOWN:
+            raise PayloadNotKnown(
+                f"the key of {self.event_type!r} is a callable and was not evaluated yet; "
+                "it is known after the flush"
+            )
+        return self._key
+
+    @property
+    def headers(self) -> Mapping[str, str | int]:
+        return MappingProxyType(self._headers)
+
+    @property
+    def cancel_requested(self) -> bool:
+        """In a queue's handler: whether ``outbox.cancel`` was called for this event. It may become
+        true at any time; a handler that checks it returns or raises."""
+        return getattr(self, "_cancel_requested", False)
+
+    @property
+    def result_ref(self) -> str | None:
+        """The reference passed to ``leave_result``."""
+        return getattr(self, "_result_ref", None)
+
+    def leave_result(self, reference: str) -> None:
+        """In a handler: record where the result is, for ``outbox.status`` to return.
+
+        A reference (an address, a key) of 1 to 1000 bytes, not the result itself. It is stored when
+        the event is done, together with the cursor; the last of several calls counts.
+        """
+        text = checked_text("reference", reference, most=MAX_REFERENCE_BYTES)
+        if text is None:
+            raise WrongArgument("reference is None: leave the call out", field="reference")
+        _set(self, "_result_ref", text)
+        left_results.add(self.event_type)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an event can't be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an event can't be changed: {name}")
+
+    def __setstate__(self, state: tuple[None, dict[str, object]]) -> None:
+        # Pickle sets slots through setattr, which is blocked here: an entity may be pickled with
+        # the events recorded on it.
+        for name, value in state[1].items():
+            _set(self, name, value)
+
+    def __repr__(self) -> str:
+        # No payload, key or headers: a repr ends up in logs, and payloads hold personal data.
+        return f"<Event {self.event_type} {self.event_id}>"
+
+
+def stored_text(event: Event[object]) -> str | None:
+    """The payload as stored, if nobody has decoded it."""
+    return getattr(event, "_text", None)
+
+
+def stored_event(
+    event_type: str,
+    payload: object,
+    event_id: UUID,
+    key: str | None,
+    tenant: str | None,
+    headers: Mapping[str, str | int],
+    run_at: datetime | None,
+    priority: int,
+    position: int,
+    created_at: datetime,
+    unread: type[Event[object]] | None = None,
+) -> Event[object]:
+    """Create an event from a row of the log. Takes a seventh of the time of ``Event(...)``: the
+    fields are set before the object becomes an immutable event.
+
+    With *unread*, the event is of that class, and *payload* is the stored text.
+    """
+    made: Any = _new(_Fields)
+    made.event_type = event_type
+    if unread is None:
+        made._payload = payload  # noqa: SLF001 - its own attribute
+    else:
+        made._text = payload  # noqa: SLF001 - its own attribute
+    made.event_id = event_id
+    made._key = key  # noqa: SLF001 - its own attribute
+    made.tenant = tenant
+    made._headers = headers  # noqa: SLF001 - its own attribute
+    made.run_at = run_at
+    made.priority = priority
+    made.idempotency_key = None
+    made.position = position
+    made.created_at = created_at
+    made.duplicate_of = None
+    made.__class__ = unread or Event
+    return made  # type: ignore[no-any-return]  # a cast would be a call for each event
+
+
+def now_known(event: Event[object], *, payload: object, key: str | None) -> None:
+    """Fill in what was deferred. Called by the writer of the event, when it is written."""
+    _set(event, "_payload", payload)
+    _set(event, "_key", key)
+
+
+def now_duplicate(event: Event[object], original: UUID | None) -> None:
+    """Mark *event* as not written because *original* has its idempotency key; or undo that."""
+    _set(event, "duplicate_of", original)
+
+
+def now_cancel_requested(event: Event[object]) -> None:
+    """Mark *event* as cancelled: its handler should give up. Called by the consumer."""
+    _set(event, "_cancel_requested", True)  # noqa: FBT003 - the value
+
+
+# Not os.urandom: that is a system call per event. Not the module-level generator: programs seed
+# that one, and two processes with one seed would generate the same ids.
+_random = Random()  # noqa: S311 - an id, not a secret
+os.register_at_fork(after_in_child=_random.seed)
+
+
+def uuid7() -> UUID:
+    """A version 7 UUID: Unix milliseconds, 12 bits of the fraction, 62 random bits.
+
+    Being ordered by time, it keeps index pages warm. Not a secret: it reveals when it was created.
+    """
+    milliseconds, fraction = divmod(time.time_ns(), 1_000_000)
+    return UUID(
+        int=(milliseconds & 0xFFFF_FFFF_FFFF) << 80
+        | 0x7 << 76
+        | (fraction * 4096 // 1_000_000) << 64
+        | 0b10 << 62
+        | _random.getrandbits(62)
+    )

@@ -1,0 +1,171 @@
+"""Event types: a class, its name in the log, its version, and how to read older versions.
+
+The registry is per process, not per ``Outbox``: entities record events without knowing which outbox
+their session belongs to, so a domain model need not import the application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ..errors import ConfigError, DecodeError, UnknownEventType
+from .event import Json
+from .validation import check_event_type
+
+T = TypeVar("T")
+
+Upcaster = Callable[[Any], Json]
+"""Converts the payload of one version (decoded JSON) to the next version."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventType(Generic[T]):
+    """The name and version under which objects of a class are stored."""
+
+    name: str
+    version: int
+    payload_class: type[T]
+
+
+class EventTypes:
+    """The registered event types, by class and by name."""
+
+    def __init__(self) -> None:
+        self._by_class: dict[type, EventType[Any]] = {}
+        self._by_name: dict[str, EventType[Any]] = {}
+        self._upcasters: dict[tuple[str, int], Upcaster] = {}
+
+    def register(self, name: str, *, version: int = 1) -> Callable[[type[T]], type[T]]:
+        """Class decorator: store objects of this class as events of type *name*.
+
+        For dataclasses, attrs classes, ``msgspec.Struct`` and pydantic models. Increase *version*
+        when older payloads no longer fit the class, and add an upcaster for them.
+        """
+        name = str.__str__(name) if isinstance(name, str) else name
+        check_event_type(name)
+        if type(version) is not int or version < 1:
+            raise ConfigError(f"version of {name!r} must be 1 or more, not {version!r}")
+
+        def decorate(cls: type[T]) -> type[T]:
+            self._add(EventType(name, version, cls))
+            return cls
+
+        return decorate
+
+    def upcast(self, name: str, *, since: int) -> Callable[[Upcaster], Upcaster]:
+        """Decorator: this function upgrades a payload from version *since* to *since* + 1."""
+        check_event_type(name)
+        if type(since) is not int or since < 1:
+            raise ConfigError(f"since must be a version, 1 or more, not {since!r}")
+
+        def decorate(function: Upcaster) -> Upcaster:
+            earlier = self._upcasters.get((name, since))
+            if earlier is not None and not _same_definition(earlier, function):
+                raise ConfigError(f"{name!r} has an upcaster from version {since} already")
+            self._upcasters[name, since] = function
+            return function
+
+        return decorate
+
+    def of(self, cls: type[T]) -> EventType[T]:
+        """The event type of a class, or :class:`UnknownEventType`."""
+        found: EventType[T] | None = self._by_class.get(cls)
+        if found is None:
+            raise UnknownEventType(
+                f"{cls.__qualname__} is not an event type: decorate the class with "
+                '@event_type("some.name"), or pass a name and a payload',
+                field="event_type",
+            )
+        return found
+
+    def version_of(self, name: str) -> int | None:
+        """The current version of a registered name; None if it is not registered."""
+        known = self._by_name.get(name)
+        return None if known is None else known.version
+
+    def knows(self, name: str) -> bool:
+        """Whether a class is registered under *name*."""
+        return name in self._by_name
+
+    def load(self, name: str, version: int, payload: Any) -> Any:
+        """Build the registered object from decoded JSON; the payload of an unregistered name stays
+        JSON."""
+        known = self._by_name.get(name)
+        if known is None:
+            return payload
+        if version > known.version:
+            raise DecodeError(
+                f"{name!r} was written in version {version}, this process knows {known.version}: "
+                "deploy the newer code to the consumer"
+            )
+        for since in range(version, known.version):
+            upcaster = self._upcasters.get((name, since))
+            if upcaster is None:
+                raise DecodeError(f"{name!r} has no upcaster from version {since}")
+            try:
+                payload = upcaster(payload)
+            except Exception as error:
+                raise DecodeError(
+                    f"the upcaster of {name!r} from version {since} failed: {type(error).__name__}"
+                ) from error
+        return _convert(known, payload)
+
+    def _add(self, new: EventType[Any]) -> None:
+        holder = self._by_name.get(new.name)
+        if holder is not None and not _same_definition(holder.payload_class, new.payload_class):
+            raise ConfigError(
+                f"event type {new.name!r} belongs to {holder.payload_class.__qualname__} already"
+            )
+        other = self._by_class.get(new.payload_class)
+        if other is not None and other != new:
+            raise ConfigError(f"{new.payload_class.__qualname__} is {other.name!r} already")
+        _check_aliases(new.payload_class)
+        self._by_name[new.name] = self._by_class[new.payload_class] = new
+
+
+def _same_definition(one: Any, other: Any) -> bool:
+    # A reloaded module, or one that a test runner imports under two names, defines the class again.
+    place = (one.__module__, one.__qualname__)
+    return place == (other.__module__, other.__qualname__)
+
+
+def _check_aliases(cls: type) -> None:
+    """Refuse a pydantic model that is written under one name and read under another."""
+    for name, each in getattr(cls, "model_fields", {}).items():
+        written = each.serialization_alias or each.alias or name
+        read = each.validation_alias or each.alias or name
+        if read != written:
+            raise ConfigError(
+                f"{cls.__qualname__}.{name} is written as {written!r} and read as {read!r}: an "
+                "event type needs one alias for both"
+            )
+
+
+def _convert(known: EventType[Any], payload: Any) -> Any:
+    cls = known.payload_class
+    validate = getattr(cls, "model_validate", None)
+    try:
+        if validate is not None:
+            return validate(payload)
+        return msgspec.convert(payload, cls)
+    except (ValueError, TypeError) as error:
+        # Both msgspec.ValidationError and pydantic's are ValueErrors. The text of pydantic's
+        # contains the input: it stays in the cause and out of our message.
+        raise DecodeError(
+            f"the payload does not fit {cls.__qualname__} ({known.name!r} version {known.version})"
+        ) from error
+
+
+event_types = EventTypes()
+event_type = event_types.register
+upcaster = event_types.upcast
+
+
+def version_of(headers: Mapping[str, str | int]) -> int:
+    """The payload's version according to its headers; 1 if they have none."""
+    version = headers.get("version", 1)
+    return version if type(version) is int else 1

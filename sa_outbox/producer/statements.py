@@ -1,0 +1,22 @@
+"""The statements that write events into one outbox's tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..sql.log.events import claim_idempotency_keys, insert_events
+from ..sql.people.audit import record_added
+
+if TYPE_CHECKING:
+    from ..database.tables import Tables
+    from ..settings import Settings
+
+
+class Statements:
+    __slots__ = ("claim", "insert", "record")
+
+    def __init__(self, tables: Tables, settings: Settings) -> None:
+        # SQLAlchemy keeps it for INSERT only on request: the number of rows written.
+        self.insert = insert_events(tables).execution_options(preserve_rowcount=True)
+        self.claim = claim_idempotency_keys(tables)
+        self.record = record_added(tables) if settings.audit == "all" else None

@@ -1,0 +1,78 @@
+"""Each room's docstring is its map: it names every module and every room inside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent.parent / "sa_outbox"
+ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
+WITHOUT_A_PLACE = {"__init__.py", "__main__.py", "_version.py"}
+LARGEST_ROOM = 15
+LARGE_ROOMS = {
+    "cli": "one file for each group of commands, none of which knows another",
+    "dashboard": "steps of a request and the parts of a page; its two rooms are inside it",
+    "doctor": "one file for each thing that is examined, none of which knows another",
+    "relay": "one file, or two, for each kind of broker, none of which knows another",
+}
+
+
+def map_of(room: Path) -> str:
+    return ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+
+
+def inside(room: Path) -> Iterator[str]:
+    for path in sorted(room.iterdir()):
+        if path.suffix == ".py" and path.name not in WITHOUT_A_PLACE:
+            yield path.name
+        elif (path / "__init__.py").is_file():
+            yield f"{path.name}/"
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(r"``([a-z_0-9/]+(?:\.py|/))``", text))
+
+
+def test_every_module_and_every_room_is_on_the_map_of_its_room() -> None:
+    missing = [
+        f"{room.relative_to(PACKAGE.parent)}: {name}"
+        for room in ROOMS
+        for name in inside(room)
+        if name not in named(map_of(room))
+    ]
+
+    assert missing == []
+
+
+def test_a_map_names_nothing_that_is_not_there() -> None:
+    gone = [
+        f"{room.relative_to(PACKAGE.parent)}: {name}"
+        for room in ROOMS
+        for name in named(map_of(room))
+        if not any((base / name).exists() for base in (room, *room.parents))
+    ]
+
+    assert gone == []
+
+
+def test_no_docstring_names_a_module_that_is_not_there() -> None:
+    gone = [
+        f"{path.relative_to(PACKAGE.parent)}: {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name in re.findall(r"``([a-z_0-9/]+\.py)``", path.read_text())
+        if not any((base / name).exists() for base in path.parents)
+    ]
+
+    assert gone == []
+
+
+def test_a_room_is_not_a_heap() -> None:
+    sizes = {
+        room.relative_to(PACKAGE).as_posix(): sum(name.endswith(".py") for name in inside(room))
+        for room in ROOMS
+    }
+    large = {room for room, size in sizes.items() if size > LARGEST_ROOM}
+
+    assert large == LARGE_ROOMS.keys(), {room: sizes[room] for room in large}

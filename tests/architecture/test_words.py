@@ -1,0 +1,79 @@
+"""Plain English: words that made a reader stumble stay out of the code and the pages.
+
+The list is short on purpose. It names what kept coming back, each with what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+CODE = sorted((ROOT / "sa_outbox").rglob("*.py"))
+PAGES = sorted(
+    [
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    ]
+)
+WORDS = {
+    r"\b[Ff]or ever\b": "forever",
+    r"\b[Mm]end(s|ed|ing|able)?\b": "fix",
+    r"\b[Tt]old\b": "emitted, reported, notified, or can be distinguished",
+    r"\b[Ss]o many\b": "the number itself, or 'this many'",
+    r"\b[Aa]s above\b": "the reason or the meaning itself: the lines above may move",
+}
+"""Patterns to what to write instead, for code and pages. ``AS above`` is SQL."""
+IN_CODE = {
+    r'"""(The same|As above)\b': "a docstring that stands by itself",
+    r"(noqa|ignore).*(-|#) (the same|as above|see above)$": "the reason itself",
+}
+
+
+def offenders(text: str, words: dict[str, str]) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), 1):
+        for pattern, instead in words.items():
+            if found := re.search(pattern, line):
+                yield f"{number}: {found[0]!r}, write {instead}"
+
+
+def listed(paths: list[Path], words: dict[str, str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{each}"
+        for path in paths
+        for each in offenders(path.read_text(), words)
+    ]
+
+
+def test_the_code_is_free_of_these_words() -> None:
+    assert listed(CODE, WORDS | IN_CODE) == []
+
+
+def test_the_pages_are_free_of_these_words() -> None:
+    assert listed(PAGES, WORDS) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "It waits for ever.",
+        "A person can mend it.",
+        "`LoopBlocked` is told once.",
+        "After so many seconds it ends.",
+        "As above, but for queues.",
+        '    """The same without a range."""',
+        "    import anyio  # noqa: PLC0415 - the same",
+        "value = cast()  # type: ignore[arg-type]  # as above",
+    ],
+)
+def test_a_line_that_has_one_is_found(line: str) -> None:
+    assert list(offenders(line, WORDS | IN_CODE))
+
+
+def test_a_plain_line_is_not() -> None:
+    lines = '"""Retry the same statement forever."""\nWe recommend three attempts; amend the rest.'
+
+    assert list(offenders(lines, WORDS | IN_CODE)) == []

@@ -1,0 +1,68 @@
+"""CONTRIBUTING.md leads to files that exist, and to commands that do something."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+
+FOLDERS = ("sa_outbox", "alembic", "tests", "benchmarks", "docs")
+QUOTED = re.compile(r"`([^`\n]+)`")
+IN_A_COMMAND = re.compile(r"(?<=\s)(?:" + "|".join(FOLDERS) + r")/\S+")
+TYPICAL_CHANGES = 12
+
+
+def paths(text: str) -> set[str]:
+    """Whatever has a slash or an ending; ``module.attribute`` and commands have neither."""
+    quoted = {
+        each
+        for each in QUOTED.findall(text)
+        if re.fullmatch(r"\.?[\w./-]*(/[\w./-]*|\.(py|md|toml|json|yml))", each)
+    }
+    commands = {
+        path
+        for line in text.splitlines()
+        if line.startswith("$ ")
+        for path in IN_A_COMMAND.findall(line)
+    }
+    return {each for each in quoted | commands if not each.startswith("/")}
+
+
+def test_every_path_that_is_named_exists() -> None:
+    missing = sorted(each for each in paths(PAGE) if not (ROOT / each).exists())
+
+    assert missing == []
+
+
+def test_functions_named_beside_a_path_are_in_that_file() -> None:
+    beside = re.findall(r"`([\w./]+\.py)`\s+\(`(\w+)`[,)]", PAGE)
+    missing = [(path, name) for path, name in beside if name not in (ROOT / path).read_text()]
+
+    assert len(beside) >= 5
+    assert missing == []
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"make ([a-z-]+)", " ".join(QUOTED.findall(PAGE))))
+    targets |= set(re.findall(r"^\$ make ([a-z-]+)", PAGE, re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+
+    assert {"check", "map", "test"} <= targets
+    assert [each for each in targets if f"\n{each}:" not in makefile] == []
+
+
+def test_the_typical_changes_are_as_many_as_the_heading_says() -> None:
+    _, _, after = PAGE.partition("## Twelve typical changes\n")
+    section = after.partition("\n## ")[0]
+    changes = re.findall(r"^\*\*(.+?)\.\*\*(.*(?:\n.+)*)", section, re.MULTILINE)
+
+    assert len(changes) == TYPICAL_CHANGES
+    assert [title for title, text in changes if not paths(text)] == []
+
+
+def test_paths_are_found_in_prose_and_in_commands() -> None:
+    text = "`a/b.py` `c/` `x.y` `make check` `pyproject.toml` `/usr/lib`\n$ pytest tests/unit -k a"
+
+    assert paths(text) == {"a/b.py", "c/", "pyproject.toml", "tests/unit"}

@@ -1,0 +1,107 @@
+"""Events that are large when they are read: a read has a budget of bytes, and an event a limit."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import pytest
+
+from sa_outbox import Event, Outbox
+from sa_outbox.observe import BatchRead, DatabaseAway, RangeTaken
+
+from .conftest import LATER, Consuming, Database, Producer, Running
+
+pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.woken_by("poll")]
+
+Order = Literal["total", "key", "none"]
+ORDERS = pytest.mark.parametrize("order", get_args(Order))
+FIVE_MEGABYTES, TOO_LARGE = 16_000, 250_000
+
+
+def numbers(count: int) -> str:
+    """SQL: 311 bytes of text for each of them, and next to none on disk."""
+    return f"(SELECT jsonb_agg(CAST('1e308' AS numeric)) FROM generate_series(1, {count}))"
+
+
+class Handler:
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def __call__(self, event: Event[Any]) -> None:
+        self.sizes.append(len(event.payload))
+
+
+def most_at_once(running: Running) -> int:
+    reads = [each.events for each in running.recorder.of(BatchRead)]
+    ranges = [each.events or 0 for each in running.recorder.of(RangeTaken)]
+    return max(reads + ranges)
+
+
+@ORDERS
+async def test_a_read_ends_when_it_has_enough_bytes(
+    order: Order, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    handler = Handler()
+    outbox.listener("billing", on="order.*", order=order)(handler)
+    for _ in range(6):
+        database.write_raw(payload=numbers(FIVE_MEGABYTES))
+
+    async with consuming(outbox) as running:
+        await running.done("billing", 6)
+        assert most_at_once(running) <= 4
+        assert running.recorder.of(DatabaseAway) == []
+        running.recorder.forget()
+        for n in range(20):
+            producer.add(n)
+        await running.done("billing", 20)
+
+    assert handler.sizes == [FIVE_MEGABYTES] * 6 + [1] * 20
+    assert database.dead_letters("billing") == []
+
+
+@ORDERS
+async def test_deliveries_that_are_due_have_the_same_budget(
+    order: Order, outbox: Outbox, database: Database, consuming: Consuming
+) -> None:
+    handler = Handler()
+    outbox.listener("billing", on="order.*", order=order)(handler)
+    for _ in range(5):
+        later = "clock_timestamp() + interval '1 hour'"
+        database.write_raw(payload=numbers(FIVE_MEGABYTES), run_at=later)
+    async with consuming(outbox) as running:
+        await running.consumer.drain()
+    assert len(database.deliveries("billing")) == 5
+
+    database.rows("UPDATE outbox_deliveries SET due_at = clock_timestamp()")
+    async with consuming(outbox) as running:
+        await running.done("billing", 5)
+        if order == "none":
+            assert most_at_once(running) <= 4
+
+    assert handler.sizes == [FIVE_MEGABYTES] * 5
+    assert database.deliveries("billing") == []
+
+
+@ORDERS
+async def test_one_that_is_too_large_is_a_dead_letter_that_has_all_of_it(
+    order: Order, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    handler = Handler()
+    outbox.listener("billing", on="order.*", order=order, retry=LATER)(handler)
+    producer.add(0, key="a")
+    database.write_raw(payload=numbers(TOO_LARGE), key="'a'")
+    producer.add(1, 2, key="a")
+
+    async with consuming(outbox) as running:
+        await running.done("billing", 3)
+        await running.dead("billing")
+        assert running.recorder.of(DatabaseAway) == []
+
+    assert handler.sizes == [1, 1, 1]
+    (dead,) = database.rows(
+        "SELECT position, reason, key, errors, jsonb_array_length(payload) AS length"
+        " FROM outbox_dead_letters"
+    )
+    assert (dead.position, dead.reason, dead.key) == (2, "refused", "a")
+    assert dead.length == TOO_LARGE
+    assert "77,750,015 bytes" in dead.errors[-1]["message"]

@@ -1,0 +1,61 @@
+"""After every drain of every test: the consumer that ran for it holds nothing."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+from sqlalchemy.engine import make_url
+
+from sa_outbox.consumer import Consumer
+from sa_outbox.consumer.connection.connections import connector
+from sa_outbox.sql.server.names import quoted
+
+if TYPE_CHECKING:
+    import pytest
+
+    from sa_outbox.database.tables import Tables
+
+_HELD = """
+SELECT name FROM {listeners} WHERE locked_by = $1
+UNION ALL
+SELECT r.listener || ': ' || r.gaps::text FROM {ranges} AS r WHERE r.locked_by = $1
+UNION ALL
+SELECT d.listener || ': delivery ' || d.position FROM {deliveries} AS d
+JOIN {ranges} AS r ON r.listener = d.listener AND r.number = d.range WHERE r.locked_by = $1
+"""
+
+
+async def held_by(consumer: Consumer) -> list[str]:
+    """What is leased to *consumer*, as the database says."""
+    database, tables = consumer._database, consumer.outbox.tables
+    connect = connector(make_url(database) if isinstance(database, str) else database)
+    connection = await connect()
+    try:
+        return [row[0] for row in await _asked(connection, tables, consumer.owner)]
+    finally:
+        await connection.close()
+
+
+async def _asked(connection: Any, tables: Tables, owner: str) -> list[Any]:
+    names = {each: quoted(getattr(tables, each)) for each in ("listeners", "ranges", "deliveries")}
+    try:
+        found: list[Any] = await connection.fetch(_HELD.format(**names), owner)
+    except asyncpg.InsufficientPrivilegeError:  # a role without queues may not see their ranges
+        found = await connection.fetch(_HELD.partition("UNION")[0].format(**names), owner)
+    return found
+
+
+def watch_drains(patch: pytest.MonkeyPatch) -> None:
+    """No drain that returns holds a lease. One of a consumer that runs anyway leaves it running."""
+    drain = Consumer.drain
+
+    @wraps(drain)
+    async def watched(self: Consumer, **options: Any) -> None:
+        was_running = self._running
+        await drain(self, **options)
+        if not was_running:
+            assert await held_by(self) == [], f"{self.owner} has drained, and holds a lease"
+
+    patch.setattr(Consumer, "drain", watched)

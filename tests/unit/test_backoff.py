@@ -1,0 +1,41 @@
+"""Twice as long each time, up to a limit; and what is reported of an outage."""
+
+from __future__ import annotations
+
+from sa_outbox.consumer.shared.outage import Outage
+from sa_outbox.observe import DatabaseAway, DatabaseBack, Observation
+from sa_outbox.policy.backoff import Backoff
+
+
+def test_a_pause_is_twice_the_one_before_up_to_the_limit() -> None:
+    backoff = Backoff(0.1, 0.5)
+
+    assert [backoff.next() for _ in range(5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+
+
+def test_after_a_reset_it_begins_again() -> None:
+    backoff = Backoff(0.1, 0.5)
+    backoff.next()
+    backoff.reset()
+
+    assert backoff.next() == 0.1
+
+
+def test_the_first_pause_is_not_longer_than_the_limit() -> None:
+    assert Backoff(0.1, 0.05).next() == 0.05
+
+
+def test_an_outage_is_reported_each_time_and_its_end_once() -> None:
+    emitted: list[Observation] = []
+    outage = Outage("leases", emitted.append)
+
+    pauses = [outage.goes_on(OSError("gone")) for _ in range(2)]
+    over = [outage.is_over(), outage.is_over()]
+
+    assert emitted == [
+        DatabaseAway("leases", "OSError", 0.1),
+        DatabaseAway("leases", "OSError", 0.2),
+        DatabaseBack("leases"),
+    ]
+    assert over == [True, False]
+    assert 0.05 <= pauses[0] <= 0.1 <= pauses[1] <= 0.2

@@ -1,0 +1,70 @@
+"""Whether a newest event that is not there was lost, and waiting until that is known."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import anyio
+import pytest
+
+from sa_outbox.consumer.connection.errors import Doubted
+from sa_outbox.consumer.lease.continuity import Continuity, Newest, is_gone
+from sa_outbox.consumer.position.horizon import Horizon
+
+READ = Newest(90, UUID(int=1))
+OTHER = UUID(int=2)
+
+
+@pytest.mark.parametrize("sure", [True, False])
+@pytest.mark.parametrize("drawn", [None, 50, 90, 200])
+class TestWhatBecameOfTheNewest:
+    def test_it_is_there(self, drawn: int | None, sure: bool) -> None:
+        assert not is_gone(READ, READ.event_id, drawn=drawn, sure=sure)
+
+    def test_another_event_has_its_id(self, drawn: int | None, sure: bool) -> None:
+        assert is_gone(READ, OTHER, drawn=drawn, sure=sure)
+
+    def test_there_is_none(self, drawn: int | None, sure: bool) -> None:
+        """Deleted, if its id is drawn and no connection has ended since."""
+        expected = not sure or drawn == 50
+        assert is_gone(READ, None, drawn=drawn, sure=sure) is expected
+
+
+class TestDoubt:
+    def test_looks_are_forgotten_and_somebody_is_asked_to_compare(self) -> None:
+        horizon = Horizon()
+        horizon.look(7, set())
+        told: list[str] = []
+        continuity = Continuity(horizon)
+        continuity.doubted = lambda: told.append("doubted")
+
+        continuity.doubt()
+
+        assert not continuity.is_sure
+        assert horizon.latest.number == 0
+        assert told == ["doubted"]
+
+    def test_what_was_compared_before_it_does_not_end_it(self) -> None:
+        continuity = Continuity(Horizon())
+        continuity.doubt()
+        era = continuity.era
+        continuity.doubt()
+
+        assert not continuity.confirm(era)
+        assert continuity.confirm(continuity.era)
+        assert continuity.is_sure
+
+    @pytest.mark.anyio
+    async def test_what_is_read_meanwhile_is_not_believed(self) -> None:
+        continuity = Continuity(Horizon())
+
+        class Answering:
+            async def rows(self, *_: object, **__: object) -> list[object]:
+                await anyio.lowlevel.checkpoint()
+                return []
+
+        steady = continuity.steady(Answering())
+        assert await steady.rows(None) == []  # type: ignore[arg-type]  # no statement is needed
+        continuity.doubt()
+        with pytest.raises(Doubted):
+            await steady.rows(None)  # type: ignore[arg-type]  # nobody looks at it
