@@ -104,7 +104,11 @@ class DeliveryLoop(Generic[S]):
             finally:
                 tasks.cancel_scope.cancel()
         if error is not None:
-            raise error
+            if self.outage is not None:
+                # Attempts that have ended: forgotten with this loop, they would be made again.
+                await self.settlement.settle()
+            if not self.lease.is_over:
+                raise error
 
     async def _pump(self) -> None:
         while True:

@@ -174,6 +174,36 @@ class TestInTheSettling:
         assert [each["attempt"] for each in dead.errors] == [1, 2, 3]
         assert len(calls) == 3
 
+    @pytest.mark.woken_by("poll")
+    async def test_an_attempt_that_ended_while_a_read_was_cut_off_is_not_made_again(
+        self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    ) -> None:
+        """The loop is asking what is due when its connection ends: the outcome is not written yet,
+        and must not be forgotten with the loop."""
+        go = anyio.Event()
+        calls: list[int] = []
+
+        @outbox.listener("billing", on="order.*", retry=QUICK)
+        async def charge(event: Event[Any]) -> None:
+            calls.append(1)
+            if len(calls) == 2:
+                await go.wait()
+            raise ValueError("always")
+
+        async with consuming(outbox) as running:
+            producer.add(1, key="a")
+            await comes_true(lambda: len(calls) == 2)
+            async with database.locked("outbox_deliveries"):
+                await comes_true(database.waiting_backends)
+                go.set()
+                await running.recorder.seen(AttemptFailed, attempt=2)
+                database.end_consumer_backends()
+            await running.dead("billing")
+
+        [dead] = database.dead_letters("billing")
+        assert [each["attempt"] for each in dead.errors] == [1, 2, 3]
+        assert len(calls) == 3
+
     async def test_a_dead_letter_is_written_once(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
     ) -> None:
