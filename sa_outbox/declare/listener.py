@@ -56,6 +56,9 @@ class Listener:
     """Longest time for one attempt; None: no limit."""
     batch_size: int = 500
     """Maximum number of events read at a time, and passed at once to a batch handler."""
+    group_commit: bool = True
+    """With a session: when several events wait, commit them in one transaction, each handled in a
+    savepoint of its own. False: a transaction for every event."""
     start: Start = "beginning"
     """Where a listener that is new to the database begins: at the ``"beginning"`` of what is
     retained, ``"now"``, an id, or a time."""
@@ -122,7 +125,11 @@ class Listener:
             )
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")
-        for what, flag in (("external", self.external), ("cancellable", self.cancellable)):
+        for what, flag in (
+            ("external", self.external),
+            ("cancellable", self.cancellable),
+            ("group_commit", self.group_commit),
+        ):
             if type(flag) is not bool:
                 raise ConfigError(f"{what} of {self.name!r} must be True or False: {flag!r}")
         if self.cancellable:

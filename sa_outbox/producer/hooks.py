@@ -166,8 +166,13 @@ class Hooks:
         if late:
             log.error("events added too late in a commit were not written: %s", late)
         engine, ledger.wrote_on = ledger.wrote_on, None
-        if engine is not None:
+        if engine is None:
+            return
+        host: Session | None = getattr(session, "outbox_host", None)
+        if host is None:
             self._committed(engine)
+        else:  # it commits what this session wrote, later
+            self._ledger(host).wrote_on = engine
 
     def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
         """A scope ended. If it was released, its events move to the enclosing scope; otherwise they

@@ -32,6 +32,14 @@ class Again(Exception):
         self.why: Why = why
 
 
+class Alone(Exception):
+    """The attempt failed, perhaps because of others in its transaction: attempt it alone."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Lost(Exception):
     """The session's connection was lost, *at* that time."""
 

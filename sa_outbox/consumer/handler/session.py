@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy import event
 
@@ -12,6 +12,9 @@ from sa_outbox.errors import HandlerMustNotCommit
 from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
 from sa_outbox.sql.server.tenants import set_tenant
 from sa_outbox.sql.server.transactions import PING, ping
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import SessionTransaction
 
 # In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
 # a row that was renewed or moved since the handler began.
@@ -28,6 +31,12 @@ class HandlerSession(OutboxSession):
     guarded = False
     violation: HandlerMustNotCommit | None = None
     """What the handler tried, even if it caught the error."""
+    outbox_host: HandlerSession | None = None
+    """The session that began the transaction and commits it, if that is another one: this one has
+    a savepoint in it. The producer's hooks leave it to the host to notify."""
+    savepoints = 0
+    """How many the handlers of this transaction have set."""
+    _guest: HandlerSession | None = None
 
     def commit(self) -> None:
         self._check("commit()")
@@ -53,26 +62,42 @@ class HandlerSession(OutboxSession):
         self._check("prepare()")
         super().prepare()
 
+    def begin_nested(self) -> SessionTransaction:
+        (self.outbox_host or self).savepoints += 1
+        return super().begin_nested()
+
+    def join(self, host: HandlerSession) -> None:
+        """Work in the savepoint that *host*'s connection is in."""
+        self.outbox_host, host._guest = host, self
+        self.bind = host.lent
+
+    @property
+    def tenant_setting(self) -> str | None:
+        return None if self.outbox is None else self.outbox.tenant_setting
+
     def connect(self, argument: Any, asks: bool = False) -> None:  # noqa: FBT001, FBT002 - internal
         """Begin the transaction in which *argument*, an event or a batch, is handled. *asks*: with
         a statement, so that the connection is known to be alive.
 
         A batch may contain several tenants: for those, the setting is refused at declaration.
         """
-        connection = self.connection(execution_options=_ISOLATION)
+        is_joined = self.outbox_host is not None
+        connection = self.connection(execution_options=None if is_joined else _ISOLATION)
         if asks:
             connection.execute(ping())
-        setting = None if self.outbox is None else self.outbox.tenant_setting
+        setting = self.tenant_setting
         if setting is not None:
             connection.execute(set_tenant(setting), {"tenant": argument.tenant or ""})
 
     def lend(self) -> None:
         """Guard the transaction that was begun."""
         self._root = self.get_transaction()
-        self._lent = self.connection()
-        self._begun = self._lent.get_transaction()
-        # Session.commit is refused below; the connection's own would bypass it.
-        event.listen(self._lent, "commit", self._refuse_commit)
+        self.lent = self.connection()
+        """The connection that the handler has."""
+        self._begun = self.lent.get_transaction()
+        if self.outbox_host is None:
+            # Session.commit is refused below; the connection's own would bypass it.
+            event.listen(self.lent, "commit", self._refuse_commit)
         self._door = threading.Lock()
         self._abandoned = self._inside = False
         self.guarded = True
@@ -82,7 +107,7 @@ class HandlerSession(OutboxSession):
         self.guarded = False
         if self.violation is not None:
             return self.violation
-        if self.get_transaction() is not self._root or not self._is_still_begun():
+        if self.get_transaction() is not self._root or not self.is_still_begun():
             return HandlerMustNotCommit("the handler ended the session's transaction")
         if self.in_nested_transaction():
             return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
@@ -90,7 +115,7 @@ class HandlerSession(OutboxSession):
 
     def is_lost(self) -> bool:
         """Whether the lent connection is known to be dead."""
-        connection = self._lent
+        connection = self.lent
         if connection.closed:
             return False  # by the handler
         if connection.invalidated:
@@ -103,7 +128,7 @@ class HandlerSession(OutboxSession):
         """Send something, beneath SQLAlchemy: then the driver knows whether the connection is dead.
         The transaction may be in any state."""
         with suppress(Exception):
-            cursor = self._lent.connection.cursor()
+            cursor = self.lent.connection.cursor()
             cursor.execute(PING)
             cursor.close()
 
@@ -113,10 +138,11 @@ class HandlerSession(OutboxSession):
             self._inside = not self._abandoned
             return self._inside
 
-    def _is_still_begun(self) -> bool:
+    def is_still_begun(self) -> bool:
+        """Whether the transaction is the one that was lent, as far as anybody can know."""
         if self._root is None or not self._root.is_active:
             return True  # a statement failed: the commit will report it
-        connection = self._lent
+        connection = self.lent
         if connection.invalidated or connection.closed:
             return True  # a statement failed: the commit will report it
         if connection.get_transaction() is not self._begun:
@@ -128,7 +154,7 @@ class HandlerSession(OutboxSession):
         return not begun or bool(adapted.driver_connection.is_in_transaction())
 
     def _refuse_commit(self, _connection: object) -> None:
-        self._check("connection().commit()")
+        (self._guest or self)._check("connection().commit()")  # noqa: SLF001 - its own class
 
     def abandon(self) -> bool:
         """Leave the session to the thread that still uses it; False if none does, or will."""
@@ -143,10 +169,11 @@ class HandlerSession(OutboxSession):
             self._inside = False
             abandoned = self._abandoned
         if abandoned:
-            self.guarded = False
+            owner = self.outbox_host or self
+            owner.guarded = self.guarded = False
             # Its connection too: the pool it came from may be disposed of by now.
             with suppress(Exception):
-                self.invalidate()
+                owner.invalidate()
 
     def _check(self, what: str) -> None:
         if self.guarded:

@@ -9,13 +9,14 @@ import anyio
 from sa_outbox.errors import RelayUnavailable, SomeFailed
 from sa_outbox.observe import DatabaseAway, DatabaseBack
 
+from ..fault.attribution import Again, Alone
 from ..shared.stop_reason import StopReason
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ..fault.attribution import Again
     from ..handler.delivery import InFlight
+    from .group import Group
     from .relay_backoff import RelayBackoff
     from .task import Parts, Port
 
@@ -67,6 +68,25 @@ class Conclusion:
             else:
                 self._port.finish(items)
             self._rest.answered()
+
+    async def conclude_group(self, group: Group, error: BaseException | None) -> None:
+        """The events of one transaction: they are committed, or *error* is why they are not."""
+        if error is not None:
+            await self.conclude(group.all, error)
+            return
+        if group.failed is None:
+            await self.conclude(group.items, None)
+            return
+        item, failure = group.failed
+        self._outcomes.decide_all(group.items, None)
+        self._port.committed(group.items, item)
+        if isinstance(failure, Again):
+            await self.begin_again([item], failure)
+        elif isinstance(failure, Alone):
+            item.single = True
+            self.put_back([item])
+        else:
+            await self.conclude([item], failure)
 
     def _conclude_each(self, items: list[InFlight], errors: dict[UUID, BaseException]) -> None:
         """Each has an end of its own; what waits behind a failed one of its lane has none yet."""

@@ -6,6 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..handler.delivery import InFlight
 
 
@@ -14,6 +16,9 @@ class Lanes:
 
     A lane is handed out by its first event and taken back before its second one is.
     """
+
+    is_one = False
+    """Whether one event that is out keeps all others waiting, whatever their lanes are."""
 
     def __init__(self) -> None:
         # Apart, because most lanes hold one event: a queue for each would cost more than the
@@ -78,6 +83,27 @@ class Lanes:
         items.sort(key=_position)
         return items
 
+    def take_more(self, held: Iterable[object]) -> InFlight | None:
+        """The next event for a task that has the lanes *held* and goes on in its transaction: of a
+        free lane, or of one of these. None: nothing, or one that is to be attempted alone."""
+        lane = self._next(held)
+        if lane is None or self._first[lane].single:
+            return None
+        if lane not in self._running:
+            self._ready.popleft()
+            self._running.add(lane)
+        return self._pop(lane)
+
+    def has_more(self, held: Iterable[object]) -> bool:
+        """Whether ``take_more`` has one."""
+        lane = self._next(held)
+        return lane is not None and not self._first[lane].single
+
+    def _next(self, held: Iterable[object]) -> object | None:
+        if self._ready:
+            return self._ready[0]
+        return next((lane for lane in held if lane in self._first), None)
+
     def free(self, lane: object) -> None:
         """Take a lane back: its next event may be handed out. Not if it is free already."""
         if lane in self._running:
@@ -126,6 +152,8 @@ class Lanes:
 class LooseLanes:
     """Lanes for a range of a queue: each event is a lane of its own."""
 
+    is_one = False
+
     def __init__(self) -> None:
         self._waiting: deque[InFlight] = deque()
         self.ready_at: float | None = None
@@ -154,6 +182,12 @@ class LooseLanes:
         items.sort(key=_position)
         return items
 
+    def take_more(self, held: Iterable[object]) -> InFlight | None:
+        return self._waiting.popleft() if self.has_more(held) else None
+
+    def has_more(self, _held: Iterable[object]) -> bool:
+        return bool(self._waiting) and not self._waiting[0].single
+
     def free(self, lane: object) -> None:
         pass
 
@@ -176,6 +210,8 @@ class OneLane:
 
     Whatever the keys are, the next event is handed out when the one before was taken back.
     """
+
+    is_one = True
 
     def __init__(self) -> None:
         self._waiting: deque[InFlight] = deque()
@@ -207,6 +243,12 @@ class OneLane:
         """One: a handler that takes batches has ``Lanes``."""
         item = self.take() if most else None
         return [] if item is None else [item]
+
+    def take_more(self, held: Iterable[object]) -> InFlight | None:
+        return self._waiting.popleft() if self.has_more(held) else None
+
+    def has_more(self, _held: Iterable[object]) -> bool:
+        return bool(self._waiting) and not self._waiting[0].single
 
     def free(self, _lane: object) -> None:
         self._is_out = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sa_outbox.policy.rate import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sa_outbox.declare.listener import Listener
 
@@ -78,6 +78,8 @@ class ConcurrencyLimits:
 class LimitedLanes:
     """What waits in a range, by tenant: each in turn, as far as the turnstile lets them."""
 
+    is_one = False
+
     def __init__(
         self, turnstile: ConcurrencyLimits, clock: Callable[[], float] = monotonic
     ) -> None:
@@ -129,6 +131,17 @@ class LimitedLanes:
         """One: a queue with limits has no batches."""
         item = self.take() if most else None
         return [] if item is None else [item]
+
+    def take_more(self, _held: Iterable[object]) -> InFlight | None:
+        item = self.take()
+        if item is not None and item.single:
+            self.put_back([item])
+            self.free(item.lane)
+            return None
+        return item
+
+    def has_more(self, _held: Iterable[object]) -> bool:
+        return self.ready > 0
 
     def wake(self) -> None:
         """Somebody has left: look again."""

@@ -261,10 +261,13 @@ class DeliveryLoop(Generic[S]):
         if len(self.settlement.finished) >= self._enough or failed:
             self._changed.ring()
 
-    def committed(self, items: Sequence[InFlight]) -> None:
-        """A task has settled these itself, in its session's transaction."""
+    def committed(self, items: Sequence[InFlight], failed: InFlight | None = None) -> None:
+        """A task has settled these itself, in its session's transaction. Its *failed* one, which
+        came after them, is not settled yet: until it is, nothing of its lane may be taken."""
+        lanes = self._lanes
         for item in items:
-            self._lanes.free(item.lane)
+            if failed is None or not (lanes.is_one or item.lane == failed.lane):
+                lanes.free(item.lane)
         self._settled(items)
 
     # Settling

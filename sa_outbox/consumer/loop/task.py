@@ -14,6 +14,7 @@ from ..fault.attribution import Again
 from ..handler.call import HandlerCall
 from ..shared.stop_reason import StopReason
 from .conclusion import Conclusion
+from .group import Group, GroupBroken
 from .relay_backoff import RelayBackoff
 from .transaction import HandlerTransaction
 
@@ -53,7 +54,7 @@ class Port(Protocol):
 
     def finish(self, items: Sequence[InFlight]) -> None: ...
 
-    def committed(self, items: Sequence[InFlight]) -> None: ...
+    def committed(self, items: Sequence[InFlight], failed: InFlight | None = None) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -81,6 +82,7 @@ class HandlerTask:
         self._slots = slots
         self._context = context
         self._listener = listener
+        self._lease = parts.lease
         self._lanes = parts.lanes
         self._quarantine = parts.quarantine
         self._settlement = parts.settlement
@@ -206,13 +208,33 @@ class HandlerTask:
         items, argument = self._load(items)
         if not items:
             return
-        attempt = self.call if self._transaction is None else self._transaction
+        if self._transaction is None:
+            await self._conclusion.conclude(items, await self.call(items, argument))
+        else:
+            await self._attempt_in_session(self._transaction, items, argument)
+
+    async def _attempt_in_session(
+        self, transaction: HandlerTransaction, items: list[InFlight], argument: Any
+    ) -> None:
+        group = Group(items, self._lanes, self._may_group, self._port.began)
         try:
-            error = await attempt(items, argument)
+            error = await transaction(group, argument)
         except Again as again:
-            await self._conclusion.begin_again(items, again)
-            return
-        await self._conclusion.conclude(items, error)
+            await self._conclusion.begin_again(group.all, again)
+        except GroupBroken as broken:
+            broken.culprit.single = True
+            self._conclusion.put_back(group.all)
+        else:
+            await self._conclusion.conclude_group(group, error)
+        finally:
+            self._port.ended(group.taken)
+
+    def _may_group(self) -> bool:
+        """Whether another event may join those that are being handled in one transaction."""
+        if not self._listener.group_commit or self._listener.call.batch:
+            return False
+        unsafe = self._quarantine.is_on or self._gate.is_closed or bool(self._context.suspects)
+        return not (unsafe or self._port.is_stopping or self._lease.has_ended())
 
     def _load(self, items: list[InFlight]) -> tuple[list[InFlight], Any]:
         """Those that can be read, and what the handler gets."""

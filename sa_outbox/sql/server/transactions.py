@@ -22,6 +22,9 @@ BOUND = (
 """For the select list of a statement that is sent anyway and has :duration: after it, until the
 transaction ends, the server waits at most that many seconds for the next statement."""
 COMMIT, ROLLBACK = "COMMIT", "ROLLBACK"
+RELEASE_SAVEPOINT = "RELEASE SAVEPOINT {0}"
+NEXT_SAVEPOINT = "RELEASE SAVEPOINT {0}; SAVEPOINT {0}"
+"""Two statements in one message: keep what was done since the savepoint, and set it again."""
 PING = "SELECT 1"
 """Any answer will do: the connection is alive."""
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.connections import Asked, Connection
-from sa_outbox.consumer.loop.transaction import HandlerTransaction
+from sa_outbox.consumer.loop.lent_session import LentSession
 from sa_outbox.consumer.queue.claim import Again, ClaimedRange, RangeClaimer
 from sa_outbox.consumer.queue.selection import Selection
 from sa_outbox.observe import LeaseDropped
@@ -67,7 +67,7 @@ async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
 ) -> None:
     """Its row is deleted with the last effect, and the session is closed after that."""
     renewed = 0
-    close = HandlerTransaction._close
+    close = LentSession.close
 
     @outbox.listener("mailer", on="order.*", order="none")
     async def mail(event: Event[Any], session: AsyncSession) -> None:
@@ -75,15 +75,15 @@ async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
 
     async with consuming(outbox) as running:
 
-        async def renew_and_close(unit: HandlerTransaction, session: Any, **how: bool) -> None:
+        async def renew_and_close(session: LentSession) -> None:
             nonlocal renewed
             services = running.consumer._services
             assert services is not None
             await services.queues[0].renew()
             renewed += 1
-            await close(unit, session, **how)
+            await close(session)
 
-        monkeypatch.setattr(HandlerTransaction, "_close", renew_and_close)
+        monkeypatch.setattr(LentSession, "close", renew_and_close)
         producer.add(1)
         await running.done("mailer")
 

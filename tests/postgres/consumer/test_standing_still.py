@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection import engines
-from sa_outbox.consumer.loop import transaction
+from sa_outbox.consumer.loop import lent_session
 from sa_outbox.consumer.settle import writer as settle
 from tests.support import comes_true
 
@@ -100,7 +100,7 @@ async def test_so_is_that_of_a_handler_s_session_once_it_settles(
 ) -> None:
     """On any engine: on this one nothing is set. With an audit there are several statements."""
     outbox, sleeper = Outbox(notify="off", audit=audit), Sleeper()
-    settle_async = transaction._settle_async
+    settle_async = lent_session._settle_async
 
     async def slow(session: Any, writes: list[Any], lease: Any) -> None:
         commit = session.commit
@@ -119,7 +119,7 @@ async def test_so_is_that_of_a_handler_s_session_once_it_settles(
             session.commit = late_commit
         await settle_async(session, writes, lease)
 
-    monkeypatch.setattr(transaction, "_settle_async", slow)
+    monkeypatch.setattr(lent_session, "_settle_async", slow)
 
     @outbox.listener("billing", on="order.*", order=order)
     async def charge(event: Event[Any], session: AsyncSession) -> None:

@@ -1,0 +1,100 @@
+"""A handler's session, async or in a thread, as the transaction around the handler sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..connection.connections import best_effort
+from ..fault.attribution import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..handler.session import AsyncHandlerSession, HandlerSession
+    from ..lease.lease import Lease
+    from ..settle.writes import Write
+
+CLOSE_SECONDS = 1.0
+PING_SECONDS = 5.0
+"""Seconds that a session has to say whether it is alive."""
+
+
+class LentSession:
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        """What the handler gets."""
+        self.inner: HandlerSession = getattr(session, "sync_session", session)
+        self.is_async = session is not self.inner
+        self.is_abandoned = False
+        """A thread that can't be stopped still uses it, and closes it when it ends."""
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the inner session: of an async one in its greenlet, else in a thread."""
+        if self.is_async:
+            return await self.session.run_sync(lambda _: function(*arguments))
+        return await anyio.to_thread.run_sync(function, *arguments)
+
+    async def join(self, host: LentSession, argument: Any) -> None:
+        """Work in the savepoint of *host*'s transaction, for the event *argument*."""
+        inner = self.inner
+        inner.join(host.inner)
+        if inner.tenant_setting is not None:
+            await self.run(inner.connect, argument)
+        else:
+            inner.connect(argument)  # sends nothing
+        inner.lend()
+
+    async def is_lost(self) -> bool:
+        """Whether its connection is dead; asks."""
+        if self.inner.is_lost():
+            return True
+        with anyio.move_on_after(PING_SECONDS) as asking:
+            await self.run(self.inner.ask)
+        return asking.cancelled_caught or self.inner.is_lost()
+
+    async def settle(self, writes: list[Write], lease: Lease) -> None:
+        """Run *writes* and commit. Raises :class:`Refused` for what is no error of the COMMIT."""
+        if self.is_async:
+            await _settle_async(self.session, writes, lease)
+        else:
+            await anyio.to_thread.run_sync(_settle_sync, self.inner, writes, lease)
+
+    async def invalidate(self) -> None:
+        await best_effort(self.run(self.inner.invalidate), CLOSE_SECONDS)
+
+    def leave(self) -> None:
+        """Close one that has joined another's transaction: sends nothing."""
+        self.inner.guarded = False
+        self.inner.close()
+
+    async def close(self) -> None:
+        self.inner.guarded = False
+        if self.is_async:
+            await best_effort(self.session.close(), CLOSE_SECONDS)
+        else:
+            await best_effort(anyio.to_thread.run_sync(self.inner.close), CLOSE_SECONDS)
+
+
+async def _settle_async(session: AsyncHandlerSession, writes: list[Write], lease: Lease) -> None:
+    try:
+        for write in writes:
+            result = await session.execute(write.query.clause, write.values)
+            if write.fenced and result.first() is None:
+                raise lease.lost()
+    except SQLAlchemyError as error:
+        raise Refused(str(error)) from error
+    await session.commit()
+
+
+def _settle_sync(session: HandlerSession, writes: list[Write], lease: Lease) -> None:
+    try:
+        for write in writes:
+            result = session.execute(write.query.clause, write.values)
+            if write.fenced and result.first() is None:
+                raise lease.lost()
+    except SQLAlchemyError as error:
+        raise Refused(str(error)) from error
+    session.commit()

@@ -1,0 +1,74 @@
+"""The savepoint of one event after the other, in the transaction of a group.
+
+Each event but the first has it to itself: what its handler does is released with the next event's
+``RELEASE; SAVEPOINT``, one round trip that is sent beneath SQLAlchemy, which would need two and
+prepare each. SQLAlchemy knows the savepoint all the same, as one nested transaction that lasts: a
+handler's session joins it, so a flush that fails rolls back this event and nothing else.
+
+Invariant: when ``renew`` or ``release`` returns, everything before it in the transaction can be
+committed as far as the server knows, and is still there: if a handler had ended the transaction and
+begun another, or had swallowed an error of the server, the savepoint could not be released.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sa_outbox.sql.server.transactions import NEXT_SAVEPOINT, RELEASE_SAVEPOINT
+
+if TYPE_CHECKING:
+    from .lent_session import LentSession
+
+
+class EventSavepoint:
+    """*host*: the session that began the transaction, and commits it."""
+
+    def __init__(self, host: LentSession) -> None:
+        self._host = host
+        self._nested: Any = None
+
+    def __bool__(self) -> bool:
+        """Whether an event has it."""
+        return self._nested is not None
+
+    @property
+    def is_intact(self) -> bool:
+        """False after a flush that failed, and if the handler ended it or left one of its own."""
+        connection = self._host.inner.lent
+        nested = self._nested
+        return nested.is_active and connection.get_nested_transaction() is nested
+
+    async def renew(self) -> None:
+        """Release what the event before did, and begin the next one's."""
+        if self._nested is None:
+            connection = self._host.inner.lent
+            self._nested = await self._host.run(connection.begin_nested)
+        else:
+            await self._send(NEXT_SAVEPOINT)
+
+    async def release(self) -> None:
+        if self._nested is not None:
+            await self._send(RELEASE_SAVEPOINT)
+
+    async def roll_back(self) -> None:
+        """Undo what the event did. Its locks go too. Afterwards there is no further event."""
+        if self._nested.is_active:
+            await self._host.run(self._nested.rollback)
+
+    async def _send(self, statements: str) -> None:
+        text = statements.format(self._nested._savepoint)  # noqa: SLF001 - its name, nowhere else
+        host = self._host
+        adapted: Any = host.inner.lent.connection
+        if host.inner.lent.dialect.driver == "asyncpg":
+            # Its adapter prepares what it executes, so it takes one statement at a time.
+            await adapted.driver_connection.execute(text)
+        else:
+            await host.run(_execute, adapted, text)
+
+
+def _execute(connection: Any, statements: str) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(statements)
+    finally:
+        cursor.close()
