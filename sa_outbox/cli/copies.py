@@ -21,7 +21,7 @@ from .answers import called, cli_errors
 @click.option(
     "--confirm",
     metavar="DATABASE",
-    help="The name of the database, typed here instead of when asked.",
+    help="The name of the database, instead of typing it when asked.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
@@ -39,7 +39,7 @@ def adopt(
     """Let the external listeners of a copied database run.
 
     After a dump was restored or a database cloned, listeners declared external=True and relays
-    wait, so that a copy mails no customer. This command declares that it is the real one now, not
+    wait, so that a copy emails no customer. This command declares that it is the real one now, not
     a test. Running consumers notice. Not needed after a failover to a standby.
     """
     with cli_errors():

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     help="The URL on which consumers LISTEN, if it is a different one.",
 )
 @click.option("--no-listen", is_flag=True, help="Do not test whether LISTEN receives a NOTIFY.")
-@click.option("--ignore", "ignored", multiple=True, metavar="CODE", help="Leave a finding out.")
+@click.option("--ignore", "ignored", multiple=True, metavar="CODE", help="Omit a finding.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def doctor(
     *,
@@ -96,8 +96,8 @@ def _way(database: URL) -> list[Finding]:
     return [
         Finding(
             code="tls-unverified",
-            what=f"The connection {how}, and nobody verifies who answers: whoever is between "
-            "here and the database can read passwords and payloads, and change them.",
+            what=f"The connection {how}, and the server's identity is not verified: a machine in "
+            "between can read passwords and payloads, and change them.",
             fix="Write sslmode=verify-full&sslrootcert=/path/to/ca.pem into the database URL.",
             evidence={"tls": tls},
         )

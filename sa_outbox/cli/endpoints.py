@@ -104,7 +104,7 @@ def list_(**options: Any) -> None:
 @endpoints.command()
 @click.argument("name")
 @click.argument("endpoint_url", metavar="URL")
-@click.option("--on", multiple=True, required=True, help="Event types; may be given again.")
+@click.option("--on", multiple=True, required=True, help="Event types; repeatable.")
 @click.option("--tenant", help="Only events of this tenant.")
 @click.option("--order", type=click.Choice(["key", "total", "none"]), default="key")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)
@@ -131,8 +131,8 @@ def add(
 ) -> None:
     """Send the events --on to URL, from now on.
 
-    Without --secret-env a secret is made, stored sealed, and printed once: the receiver needs it.
-    A token of --bearer-file is stored sealed, too.
+    Without --secret-env a secret is generated, stored sealed, and printed once: the receiver needs
+    it. A token of --bearer-file is stored sealed, too.
     """
     from dataclasses import replace  # noqa: PLC0415 - not for --help
 

@@ -93,7 +93,7 @@ def list_(
 @click.option(
     "--app",
     metavar="MODULE:OUTBOX",
-    help="The program's outbox, as for consume: it tells which listeners want the event.",
+    help="The program's outbox, as for consume: shows which listeners want the event.",
 )
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options

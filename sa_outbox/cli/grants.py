@@ -19,13 +19,13 @@ from .answers import cli_errors
 def grants(
     *, kinds: tuple[str, ...], role: str | None, audit: bool, schema_name: str | None, prefix: str
 ) -> None:
-    """Print the least rights of each kind of role, as SQL. Connects to nothing.
+    """Print the minimum rights of each kind of role, as SQL. Connects to nothing.
 
     \b
     producer       adds events
     full-producer  also idempotency keys, cancel, status and the inbox
     consumer       delivers events
-    maintenance    owns the tables: migrates, makes and drops partitions, prunes
+    maintenance    owns the tables: migrates, creates and drops partitions, prunes
     operator       the other commands, and the dashboard with its buttons
     dashboard      the dashboard without buttons, status and top
 

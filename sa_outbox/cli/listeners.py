@@ -91,9 +91,9 @@ def resume(*, name: str, **options: Any) -> None:
 
 @listeners.command()
 @click.argument("name")
-@click.option("--to-id", type=click.IntRange(min=1), help="The first event that comes again.")
+@click.option("--to-id", type=click.IntRange(min=1), help="The first event to handle again.")
 @moment_option("--to-time", "Events written then or later")
-@click.option("--to-beginning", is_flag=True, help="All that is retained.")
+@click.option("--to-beginning", is_flag=True, help="Everything that is retained.")
 @place_options
 @operator_options
 @yes_option
@@ -129,7 +129,7 @@ def rewind(
 @click.argument("name")
 @click.option("--to-id", type=click.IntRange(min=1), help="The last event to skip.")
 @moment_option("--to-time", "Events written before")
-@click.option("--to-now", is_flag=True, help="All that there is.")
+@click.option("--to-now", is_flag=True, help="Everything there is now.")
 @click.option("--event", type=click.IntRange(min=1), help="One event, by its id in the log.")
 @click.option("--stuck", is_flag=True, help="The one event that it is stuck at.")
 @place_options

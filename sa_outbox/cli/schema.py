@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--confirm",
     metavar="DATABASE",
-    help="Going down: the name of the database, typed here instead of when asked.",
+    help="Going down: the name of the database, instead of typing it when asked.",
 )
 def migrate(
     *,
@@ -144,7 +144,7 @@ def revision(
     )
     click.echo(
         f"{written.path}\n\n"
-        "So that autogenerate leaves these tables alone, have in your env.py:\n\n"
+        "Put this into your env.py, so that autogenerate leaves these tables alone:\n\n"
         "    from sa_outbox import schema\n\n"
         f"    context.configure(..., include_name=schema.include_name({options}))\n\n"
         "Then: alembic upgrade head"
@@ -165,7 +165,7 @@ def _confirm(database: URL, names: Names, found: int, to: int, typed: str | None
         return session.database, session.role
 
     name, role = schema.transact(database, identity)
-    what = "DROPS its tables with every event in them" if to == 0 else "takes them back"
+    what = "DROPS its tables with every event in them" if to == 0 else "reverts them"
     click.echo(
         f"{called(names)} in database {name!r}, {shown(database)}, as role {role!r}:\n"
         f"version {found} -> {to} {what}.",

@@ -115,7 +115,7 @@ def _overview(place: Place) -> Overview:
 
 def _ask(place: Place) -> Answers | None:
     """Query with asyncpg directly: loading SQLAlchemy's engine would take longer than the answers.
-    None: the database refuses, and the slower way can tell why."""
+    None: the database refuses, and the slower path reports why."""
     import asyncio  # noqa: PLC0415 - not for help
 
     import asyncpg  # noqa: PLC0415 - not for help

@@ -95,7 +95,7 @@ class Keys:
         return self._cookies.dumps([session.kind, session.number, session.name, until])
 
     def session_of(self, cookie: str | None, kind: Kind) -> Session | None:
-        """What a cookie of ours says, if it is one and has not ended."""
+        """The session of a cookie, if we signed it and it has not expired."""
         try:
             found, number, name, until = self._cookies.loads(cookie or "")
         except (BadData, UnicodeError):  # the latter: a header may hold what is no text at all
@@ -153,7 +153,7 @@ class Guesses:
 
 
 def is_token(given: str, token: str) -> bool:
-    """Whether *given* is the token, in a time that tells nothing."""
+    """Whether *given* is the token, compared in constant time."""
     return hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogatepass"))
 
 

@@ -42,7 +42,7 @@ class DashboardSettings:
     """Called with each request; returns a :class:`Visitor`, None (refused), or its own response,
     such as a redirect to a login. Sync or async."""
     token: str | None = None
-    """Whoever has it is an operator: through the login form, or as ``Authorization: Bearer``."""
+    """Makes its holder an operator: in the login form, or as ``Authorization: Bearer``."""
     secret: str | None = None
     """Signs forms and cookies; required with ``auth``, identical in every process."""
     read_only: bool = False

@@ -127,7 +127,7 @@ KINDS: dict[str, Kind] = {
         },
     ),
     "maintenance": Kind(
-        does="owns the tables: migrates them, makes and drops partitions, prunes, erases events",
+        does="owns the tables: migrates them, creates and drops partitions, prunes, erases events",
         tables={},
         owns=True,
     ),

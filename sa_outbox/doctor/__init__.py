@@ -20,7 +20,7 @@ reported and skipped.
 ``leftovers.py``     what has expired and is still there
 ``server.py``        the server's version, settings, connections, clock
 ``query_shape.py``   the beginning of a query, without anything that may be secret
-``listen_check.py``  a LISTEN that hears nothing: needs a URL, run by the command
+``listen_check.py``  a LISTEN that receives nothing: needs a URL, run by the command
 ===================  =============================================================================
 """
 

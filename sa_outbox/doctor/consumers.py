@@ -30,8 +30,8 @@ def find(case: Case) -> Iterator[Finding]:
         if (expired or each.ranges.free) and each.name not in case.attended:
             yield Finding(
                 code="lease-expired",
-                what=f"The consumer of listener {each.name!r} is gone without releasing it, and "
-                "there is no other to take over. Nothing is lost: the next consumer takes over.",
+                what=f"The consumer of listener {each.name!r} vanished without releasing it, and "
+                "no other has taken over. Nothing is lost: the next consumer takes over.",
                 fix=START,
                 evidence={"listener": each.name, "leases": expired, "ranges": each.ranges.free},
             )

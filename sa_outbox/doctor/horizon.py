@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MEANS = (
     'Its events are not visible before it commits. Listeners with order="total" wait for it, for '
-    "gap_wait at most, all others go on."
+    "gap_wait at most, all others continue."
 )
 
 
@@ -27,7 +27,7 @@ def find(case: Case) -> Iterator[Finding]:
             name = row.gid.replace("'", "''")
             yield Finding(
                 code="horizon-prepared",
-                what=f"A prepared transaction has written events {in_words(row.seconds)} ago, and "
+                what=f"A prepared transaction wrote events {in_words(row.seconds)} ago, and "
                 f"nobody has ended it; it survives restarts. {_MEANS}",
                 fix=f"COMMIT PREPARED '{name}'; or ROLLBACK PREPARED '{name}'; whichever the "
                 "transaction manager that prepared it decided.",

@@ -43,7 +43,7 @@ def _expired(case: Case) -> Iterator[Finding]:
         if count:
             yield Finding(
                 code="keys-expired",
-                what=f"Rows of {table.name} have expired long ago, and nobody deletes them: the "
+                what=f"Rows of {table.name} expired long ago, and nothing deletes them: the "
                 "table only grows. A consumer does this by itself.",
                 fix=f"DELETE FROM {quoted(table)} WHERE expires_at < now();",  # noqa: S608 - advice
                 evidence={

@@ -101,7 +101,7 @@ def _stop_without_supervisor(facts: Facts) -> None:
     pid_file = Path(facts.home) / "pgdata" / "postmaster.pid"
     deadline = time.monotonic() + _STOP_SECONDS
     with contextlib.suppress(OSError, ValueError, IndexError):
-        # The file tells whose number it is; a number alone may belong to another process by now.
+        # The file shows whose number it is; a number alone may belong to another process by now.
         if int(pid_file.read_text().splitlines()[0]) == facts.pid:
             os.kill(facts.pid, signal.SIGINT)
             while pid_file.exists() and time.monotonic() < deadline:

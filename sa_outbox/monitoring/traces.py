@@ -1,8 +1,8 @@
 """OpenTelemetry: a span for each added event, and for each attempt to handle it.
 
 The extra ``sa_outbox[otel]`` is the API only; unless the program configures an SDK, no span is
-recorded. The first attempt continues the trace of whoever added the event. A later attempt may come
-hours later: it starts its own trace, with a link; so does a batch, with a link to each of its
+recorded. The first attempt continues the trace in which the event was added. A later attempt may
+come hours later: it starts its own trace, with a link; so does a batch, with a link to each of its
 events. No attribute holds a payload, a key, a tenant or an error's text.
 """
 

@@ -15,7 +15,7 @@ to the caller. They return frozen dataclasses; no SQL and no row leaves this pac
 ``endpoints.py``         webhook endpoints: add, list, move, rotate, disable, remove
 ``endpoint.py``          one endpoint as it is stored, and its secrets
 ``sealing.py``           secrets in the database: sealed with a key that is not in it
-``operator.py``          who changes something by hand, and why; tells the consumers
+``operator.py``          who changes something by hand, and why; wakes the consumers
 ``statement_runner.py``  runs a statement for an operator: errors say what to do
 =======================  =========================================================================
 """

@@ -43,7 +43,7 @@ def list_endpoints(connection: Connection, tables: Tables) -> tuple[list[Endpoin
 
 
 def served_endpoints(connection: Connection, tables: Tables) -> dict[str, bool]:
-    """Listeners of all endpoints, and whether these are to be served. Looks at nothing else."""
+    """Listeners of all endpoints, and whether these are to be served. Reads nothing else."""
     rows = OperatorRunner(connection, tables).rows(sql.all_endpoints(tables))
     return {PREFIX + row["name"]: row["disabled_at"] is None for row in rows}
 

@@ -1,6 +1,6 @@
 """What an operator does to a listener: pause, resume, rewind, skip, retire.
 
-Safe while its consumers run. Whoever works on a listener that is moved loses its lease: its events
+Safe while its consumers run. The consumer of a listener that is moved loses its lease: its events
 in flight are not recorded (with a session: rolled back), and it restarts at the new position.
 """
 

@@ -181,7 +181,7 @@ class Overview:
 
 
 def overview(connection: Connection, tables: Tables) -> Overview:
-    """Ask how everything stands. Seven cheap statements, whatever the length of the log."""
+    """Read the state of everything. Seven cheap statements, whatever the length of the log."""
     from .statement_runner import OperatorRunner  # noqa: PLC0415 - not for plain text
 
     runner = OperatorRunner(connection, tables)

@@ -63,7 +63,7 @@ class Resolved:
 
 
 def newest_dead_letter(connection: Connection, tables: Tables) -> int:
-    """Up to here a bulk operation goes: what fails again meanwhile is not taken up again."""
+    """A bulk operation ends here: what fails again meanwhile is not included."""
     found: int = OperatorRunner(connection, tables).rows(resolving.newest(tables))[0]["newest"]
     return found
 
@@ -117,7 +117,7 @@ def discard_dead_letters(
     *,
     resolution: Literal["discarded", "fixed"] = "discarded",
 ) -> Resolved:
-    """Be done with these. They stay, with who and why."""
+    """Discard these, or mark them as fixed. They stay, with who and why."""
     rows = OperatorRunner(connection, tables).rows(
         resolving.discard(tables), ids=list(ids), resolution=resolution, **_named(operator)
     )

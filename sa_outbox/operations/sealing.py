@@ -6,7 +6,7 @@ only where it was sealed for: endpoint, field and URL are authenticated with it,
 into another row, or whose row's URL was changed, is useless.
 
 ``env:SA_OUTBOX_WEBHOOK_ACME`` names a variable of the consumer's environment. Only names that the
-program allows are read: whoever writes the row must not be able to read arbitrary variables.
+program allows are read: someone who can write the row must not get at arbitrary variables.
 
 Reading the table, or a dump of it, reveals no secret.
 """

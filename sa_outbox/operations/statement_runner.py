@@ -1,4 +1,4 @@
-"""Asking the database on behalf of an operator, and the rights that takes."""
+"""Running statements on behalf of an operator, and the rights they need."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _RIGHTS: Final = {
 
 
 class OperatorRunner(StatementRunner):
-    """Runs statements in the caller's transaction, with an operator's rights unless it is said
-    which others they need."""
+    """Runs statements in the caller's transaction, and names an operator's rights if the database
+    refuses one, unless *rights* lists others."""
 
     def __init__(
         self, connection: Connection, tables: Tables, rights: Mapping[str, str] = _RIGHTS

@@ -33,7 +33,7 @@ def parse_url(url: str | URL) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         raise ConfigError(
-            "the database URL is not one: it looks like postgresql://user:password@host:5432/name"
+            "invalid database URL: it must look like postgresql://user:password@host:5432/name"
         ) from error
     if parsed.drivername == "postgres":
         parsed = parsed.set(drivername="postgresql")

@@ -59,7 +59,7 @@ def wide_grant(log: str, role: str) -> Problem:
     return Problem(
         "ids-can-be-chosen",
         f"Role {role!r} may choose the ids of its events (INSERT on all columns): such an event is "
-        "not delivered before the sequence has come to its id, and then another insert fails",
+        "not delivered before the sequence reaches its id, and then another insert fails",
         f"REVOKE INSERT ON {log} FROM {quote(role)};\n{grant(log, ADD, quote(role))}",
     )
 

@@ -239,11 +239,11 @@ class _Inspection:
         if last_id > drawn:
             yield Problem(
                 "sequence-behind",
-                f"Sequence {sequence} is at {drawn}, behind event {last_id}: somebody chose ids, "
+                f"Sequence {sequence} is at {drawn}, behind event {last_id}: someone chose ids, "
                 "or the log was restored without its sequence. Events above it are not delivered, "
                 "and an insert that draws the id of one fails",
                 f"SELECT setval('{sequence}', {last_id}); when those events are yours, as after a "
-                "restore. When somebody chose their ids, delete them instead",
+                "restore. When someone chose their ids, delete them instead",
             )
         if self._readable("listeners", {"name", "last_processed_id"}):
             ahead = self.connection.execute(catalog.cursors_ahead(self.tables, drawn)).all()
@@ -254,7 +254,7 @@ class _Inspection:
                     continue
                 yield Problem(
                     "cursor-ahead",
-                    f"Listener {name!r} has come to {cursor}, but the last id drawn is {drawn}: "
+                    f"Listener {name!r} is at {cursor}, but the last id drawn is {drawn}: "
                     "its cursor is from another time than the log, as after a partial restore, "
                     "and it would skip new events",
                     f"SELECT setval('{sequence}', {cursor}); and, to have it attempt again what "

@@ -229,7 +229,7 @@ def test_a_cursor_ahead_of_the_sequence_is_told(migrated: Connection) -> None:
     )
 
     problem = only_problem(migrated)
-    assert problem.what.startswith("Listener 'ahead' has come to 70, but the last id drawn is 1")
+    assert problem.what.startswith("Listener 'ahead' is at 70, but the last id drawn is 1")
 
     execute(migrated, problem.fix.partition(";")[0])
     assert schema.problems(migrated, NAMES) == []

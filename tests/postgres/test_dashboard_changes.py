@@ -189,7 +189,7 @@ class TestEditing:
         await shop.drain()
 
         assert "4242-1" not in page.text + compared.text
-        assert "Lines taken out: 1, put in: 1." in compared.text
+        assert "Lines removed: 1, added: 1." in compared.text
         assert "done=1" in done.headers["location"]
         assert shop.handled == [
             {"n": 1, "total": "1.10", "card": {"number": "4242-1", "holder": "Ada Lovelace"}}

@@ -90,7 +90,7 @@ def describe(given: Mapping[str, str]) -> Markup | None:
     said = f"{done:,} {DONE[did]}." if done else "Nothing was done."
     if left:
         said += (
-            f" {left:,} left as they are: resolved meanwhile, waiting for their listener already,"
+            f" {left:,} were left unchanged: resolved meanwhile, already waiting for a listener,"
             " or of a listener that is gone."
         )
     return notice(said, "good" if done and not left else "warn")

@@ -173,7 +173,7 @@ def compare_page(
         f"Compare dead letter {letter.id}",
         heading(
             ["Compare ", value(letter.event_type)],
-            under=f"Lines taken out: {taken}, put in: {added}." if taken or added else "No change.",
+            under=f"Lines removed: {taken}, added: {added}." if taken or added else "No change.",
         ),
         panel(
             "Original and edit",

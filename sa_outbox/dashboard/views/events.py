@@ -161,7 +161,7 @@ def _path(frame: Frame, event: EventDetail) -> Markup:
         "Path",
         h.ol(steps, class_="path") if steps else h.p("No listener wants it.", class_="empty"),
         h.div(letters, class_="actions") if letters else None,
-        note="what became of it, listener by listener",
+        note="its status for each listener",
     )
 
 

@@ -92,7 +92,7 @@ def _tiles(frame: Frame, seen: Overview, history: History) -> list[Markup]:
 
 def _alive(consumers: int) -> str:
     if not consumers:
-        return "nobody delivers anything"
+        return "nothing is delivered"
     return "process is alive" if consumers == 1 else "processes are alive"
 
 
@@ -175,5 +175,5 @@ def _holders(seen: Overview) -> Markup | None:
             ],
             class_="plain",
         ),
-        note="they have written events that nobody can see yet",
+        note="they have written events that are not visible yet",
     )
