@@ -16,6 +16,7 @@ The path of an event, and the packages it passes:
 ``loop/``           a listener under its lease: read past the cursor, hand out, settle, advance
 ``queue/``          queues: claim a range of events, then run a loop over it
 ``handler/``        calls the handler
+``transaction/``    around it, if it takes a session: its effects and the cursor, all or nothing
 ``settle/``         writes the outcome and the cursor in one transaction
 ``fault/``          decides whether an error is an event's fault
 ``lease/``          who may move a cursor
@@ -30,8 +31,8 @@ The path of an event, and the packages it passes:
 ==================  ==============================================================================
 
 Packages import downwards only: ``position``, ``connection`` and ``handler`` import none of the
-others; ``lease`` and ``fault`` build on these; then come ``shared``, ``settle``, ``loop`` and
-``queue``; next to them, ``services`` and ``upkeep`` build on ``shared``.
+others; ``lease`` and ``fault`` build on these; then come ``shared``, ``settle``, ``transaction``,
+``loop`` and ``queue``; next to them, ``services`` and ``upkeep`` build on ``shared``.
 
 What each crash leads to:
 

@@ -100,8 +100,7 @@ class Hooks:
 
     def write(self, session: Session) -> None:
         """Write what is pending, if anything is."""
-        ledger = getattr(session, self._ledger_name, None)
-        if ledger is not None and ledger.pending:
+        if (ledger := self.ledger_of(session)) is not None and ledger.pending:
             self._write(session, ledger)
 
     # The hooks, in the order a transaction meets them.
@@ -166,13 +165,11 @@ class Hooks:
         if late:
             log.error("events added too late in a commit were not written: %s", late)
         engine, ledger.wrote_on = ledger.wrote_on, None
-        if engine is None:
-            return
         host: Session | None = getattr(session, "outbox_host", None)
-        if host is None:
-            self._committed(engine)
-        else:  # it commits what this session wrote, later
+        if engine is not None and host is not None:  # it commits what this session wrote, later
             self._ledger(host).wrote_on = engine
+        elif engine is not None:
+            self._committed(engine)
 
     def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
         """A scope ended. If it was released, its events move to the enclosing scope; otherwise they
@@ -197,8 +194,7 @@ class Hooks:
 
     def pending_to_transient(self, session: Session, state: InstanceState[Any]) -> None:
         """A new object was expunged or rolled back: its events wait for its next ``add``."""
-        ledger = self.ledger_of(session)
-        if ledger is not None and ledger.by_entity:
+        if (ledger := self.ledger_of(session)) is not None and ledger.by_entity:
             for pending in ledger.by_entity.pop(state, ()):
                 if not pending.dropped:
                     give_back(pending)

@@ -340,3 +340,51 @@ class TestLooseLanes:
 
         assert [lanes.withdraw(items[0]), lanes.withdraw(items[3])] == [False, True]
         assert lanes.take_batch(10) == [items[1], items[2], items[4]]
+
+
+class TestGoingOn:
+    """A task that goes on in its transaction takes more without giving anything back."""
+
+    def test_free_lanes_come_first_then_those_it_has(self) -> None:
+        lanes = lanes_of(a=[1, 3], b=[2])
+        first = lanes.take()
+        assert first is not None
+        held = {first.lane: None}
+
+        found = []
+        while lanes.has_more(held):
+            item = lanes.take_more(held)
+            assert item is not None
+            held[item.lane] = None
+            found.append(item.position)
+
+        assert (first.position, found) == (1, [2, 3])
+        assert lanes.take_more(held) is None
+
+    def test_a_lane_that_another_task_has_is_not_touched(self) -> None:
+        lanes = lanes_of(a=[1, 3], b=[2, 4])
+        mine, other = lanes.take(), lanes.take()
+        assert mine is not None
+        assert other is not None
+
+        more = lanes.take_more({mine.lane: None})
+
+        assert more is not None
+        assert more.position == 3
+        assert not lanes.has_more({mine.lane: None})
+
+    @pytest.mark.parametrize("make", [Lanes, OneLane, LooseLanes])
+    def test_one_that_is_to_be_attempted_alone_is_not_taken(
+        self, make: type[Lanes | OneLane | LooseLanes]
+    ) -> None:
+        lanes = make()
+        alone = make_item(2, "a")
+        alone.single = True
+        lanes.put(make_item(1, "a"))
+        lanes.put(alone)
+        first = lanes.take()
+        assert first is not None
+
+        assert not lanes.has_more([first.lane])
+        assert lanes.take_more([first.lane]) is None
+        assert lanes.count == 1

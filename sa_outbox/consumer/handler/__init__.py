@@ -8,5 +8,5 @@
 ===============  =================================================================================
 
 Imports no other package and never uses the database: the transaction around a call is
-``loop/transaction.py``.
+``transaction/``.
 """

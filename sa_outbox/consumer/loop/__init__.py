@@ -17,14 +17,9 @@ a narrow protocol only.
 ``held.py``           with order="total": the delivery that everything waits for
 ``limits.py``         how many at once for a tenant, how many in a time (pure)
 ``task.py``           takes deliveries from the lanes and has them attempted
-``transaction.py``    a handler with a session: its effects and the cursor in one transaction
-``lent_session.py``   that session, async or in a thread
-``group.py``          several events in one transaction: which, and how many (pure)
-``savepoint.py``      the savepoint of each event after the first
-``commit.py``         the statements that settle, and the COMMIT
 ``conclusion.py``     what the end of an attempt means: settle, put back, begin again, stop
 ``relay_backoff.py``  whether a relay's other side is there, and when to try again
 ====================  ============================================================================
 
-Imports ``settle``, ``shared`` and the rooms below.
+Imports ``transaction``, ``settle``, ``shared`` and the rooms below.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ..handler.delivery import InFlight
-    from .group import Group
+    from ..transaction.group import Group
     from .relay_backoff import RelayBackoff
     from .task import Parts, Port
 

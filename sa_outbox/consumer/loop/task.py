@@ -13,10 +13,10 @@ from sa_outbox.observe import WentCareful
 from ..fault.attribution import Again
 from ..handler.call import HandlerCall
 from ..shared.stop_reason import StopReason
+from ..transaction.group import Group, GroupBroken
+from ..transaction.transaction import HandlerTransaction
 from .conclusion import Conclusion
-from .group import Group, GroupBroken
 from .relay_backoff import RelayBackoff
-from .transaction import HandlerTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,5 +13,5 @@ old position. If it finds no row, everything in the transaction is rolled back.
 ==============  ==================================================================================
 
 Imports ``shared`` and the rooms below it. A handler's own transaction runs the same statements:
-``loop/transaction.py``.
+``transaction/``.
 """

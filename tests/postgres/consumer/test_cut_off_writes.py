@@ -105,7 +105,7 @@ class TestInTheCommit:
         """It moves no cursor, so the cursor does not tell what became of it."""
         calls: list[int] = []
 
-        @outbox.listener("billing", on="order.*", retry=QUICK)
+        @outbox.listener("billing", on="order.*", retry=QUICK, group_commit=False)
         async def charge(event: Event[Any], session: AsyncSession) -> None:
             calls.append(event.payload["n"])
             await session.execute(EFFECT, {"n": event.payload["n"]})

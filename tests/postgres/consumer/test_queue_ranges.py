@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.connections import Asked, Connection
-from sa_outbox.consumer.loop.lent_session import LentSession
 from sa_outbox.consumer.queue.claim import Again, ClaimedRange, RangeClaimer
 from sa_outbox.consumer.queue.selection import Selection
+from sa_outbox.consumer.transaction.lent_session import LentSession
 from sa_outbox.observe import LeaseDropped
 from sa_outbox.sql.queue import claims
 from tests.support import comes_true

@@ -27,7 +27,7 @@ async def test_effect_and_cursor_are_committed_together(
     """Each moment before the end there is neither of them, each moment after it there are both."""
     seen: list[tuple[int, int]] = []
 
-    @outbox.listener("billing", on="order.*", order="total")
+    @outbox.listener("billing", on="order.*", order="total", group_commit=False)
     async def charge(event: Event[Any], session: AsyncSession) -> None:
         await session.execute(EFFECT, {"listener": "billing", "n": event.payload["n"]})
         cursor = database.listener("billing").last_processed_id

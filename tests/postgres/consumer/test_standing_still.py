@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection import engines
-from sa_outbox.consumer.loop import lent_session
 from sa_outbox.consumer.settle import writer as settle
+from sa_outbox.consumer.transaction import lent_session
 from tests.support import comes_true
 
 from .conftest import QUICK, Consuming, Database, Producer

@@ -13,20 +13,27 @@ group while somebody is suspected: of a crash, or of losing connections.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ..handler.delivery import InFlight
-    from .limits import AnyLanes
 
 MAX_EVENTS = 50
 """Fewer than the 64 subtransactions that PostgreSQL keeps per transaction at hand: beyond that,
 everybody's snapshots become slower. Savepoints that handlers set count too."""
-MAX_SECONDS = 0.03
+MAX_SECONDS = 0.05
 """For how long events are added. So long, and for one handler, locks are held longer than in
 transactions of their own."""
+
+
+class Lanes(Protocol):
+    """Where events wait; *held* are the lanes that the group has."""
+
+    def take_more(self, held: Iterable[object], /) -> InFlight | None: ...
+
+    def has_more(self, held: Iterable[object], /) -> bool: ...
 
 
 class GroupBroken(Exception):
@@ -43,7 +50,7 @@ class Group:
     def __init__(
         self,
         first: list[InFlight],
-        lanes: AnyLanes,
+        lanes: Lanes,
         may_grow: Callable[[], bool],
         began: Callable[[int], None],
     ) -> None:

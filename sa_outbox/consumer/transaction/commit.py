@@ -1,8 +1,4 @@
-"""The end of a handler's transaction: the statements that settle, and the COMMIT.
-
-Invariant: the transaction that holds the effects of an event is committed if and only if the
-listener's row says, in the same transaction, that the event is settled, under the present lease.
-"""
+"""The end of a handler's transaction: the statements that settle, and the COMMIT."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+"""The transaction around handlers that take a session.
+
+Invariant: the transaction that holds the effects of an event is committed if and only if the
+listener's row says, in the same transaction, that the event is settled, under the present lease.
+
+===================  =============================================================================
+``transaction.py``   attempt one event, or a batch, then others that wait, and commit
+``lent_session.py``  the session a handler gets, async or in a thread
+``group.py``         which events share a transaction, and how many (pure)
+``savepoint.py``     the savepoint of each event after the first
+``commit.py``        the statements that settle, and the COMMIT
+===================  =============================================================================
+
+What one event does to the others of its transaction:
+
+===================================  ==============================================================
+its handler raises                   rolled back to its savepoint; the others are committed
+a statement of its handler fails     that too; and it is attempted alone before it counts
+it left its savepoint aborted        that too: its savepoint can't be released
+it ends the transaction              all are attempted again, it alone
+its time is up                       if its connection is lost by that: all again, it alone
+the connection is lost               all are attempted again, each alone, as suspects
+the COMMIT is refused                all are attempted again, each alone: nobody knows whose it is
+the answer to the COMMIT is lost     the listener's row shows whether all of it happened, or none
+===================================  ==============================================================
+
+Imports ``settle`` and the rooms below it.
+"""
