@@ -10,7 +10,7 @@ from .client.cancellation import Cancelling
 from .client.inbox import Inbox
 from .client.status import Statuses
 from .declare.cron import Cron
-from .declare.listener import H, Listeners, On, Order, Start, decorator
+from .declare.listener import H, Listeners, Start, decorator
 from .declare.recurring import Crons, Recurring
 from .event.types import event_types
 from .producer.install import tables_of
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from .client.cancellation import Answer
     from .client.status import EventStatus
     from .declare.cron import Missed
+    from .declare.type_patterns import On
     from .event.contract import Contract
     from .event.event import Event, Json
     from .policy.category import Category, Given
+    from .policy.order import Order
     from .policy.rate import Rate
     from .policy.retry import RetryPolicy
     from .relay import Envelope, Message, Relay

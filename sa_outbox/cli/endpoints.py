@@ -6,6 +6,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sa_outbox.policy.order import ORDERS
+
 from .answers import cli_errors
 from .display import moment, table
 from .endpoint_secrets import (
@@ -106,7 +108,7 @@ def list_(**options: Any) -> None:
 @click.argument("endpoint_url", metavar="URL")
 @click.option("--on", multiple=True, required=True, help="Event types; repeatable.")
 @click.option("--tenant", help="Only events of this tenant.")
-@click.option("--order", type=click.Choice(["key", "total", "none"]), default="key")
+@click.option("--order", type=click.Choice(ORDERS), default="key")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)
 @click.option("--timeout", type=click.FloatRange(0.1, 300), default=15.0, show_default=True)
 @click.option(

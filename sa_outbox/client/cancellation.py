@@ -115,7 +115,7 @@ class Cancelling:
     ) -> Answer:
         if not runner.rows(self._is_registered, listener=listener.name):
             return "unknown"
-        if listener.order != "none":
+        if not listener.order_mode.is_queue:
             return self._in_order(runner, one, reason)
         if runner.rows(self._withdraw, **one):
             runner.rows(self._insert_cancelled, **one, reason=reason)

@@ -2,6 +2,7 @@
 
 ======================  ==========================================================================
 ``listener.py``         what ``@outbox.listener(...)`` makes
+``type_patterns.py``    what ``on=`` says
 ``handler.py``          how a handler wants to be called, read from its signature
 ``recurring.py``        what ``outbox.cron(...)`` makes
 ``cron.py``             when a recurring event is due, in a time zone

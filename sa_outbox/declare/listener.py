@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from ..errors import ConfigError, UnknownEventType
-from ..event.types import event_types
+from ..errors import ConfigError
 from ..policy.checks import ONE_DAY, check_span
+from ..policy.order import DIVISIBLE, QUEUES, Order, OrderMode, checked_order, either
 from ..policy.rate import Rate
 from ..policy.retry import RetryPolicy
 from .handler import Call, Forwarding, Handler, inspect_handler
+from .type_patterns import matcher, patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..settings import Settings
+    from .type_patterns import On
 
-Order: TypeAlias = Literal["total", "key", "none"]
 Start: TypeAlias = Literal["beginning", "now"] | int | datetime
-On: TypeAlias = str | type | Iterable[str | type]
 H = TypeVar("H", bound=Handler)
 
 MAX_NAME = 100
-MAX_TYPE = 200
 MAX_PARTITIONS = 256
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
-_PATTERN = re.compile("[^\\s\\x00-\\x1f%\ud800-\udfff]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +75,16 @@ class Listener:
     """``order="none"``, async handlers: ``outbox.cancel`` cancels the running handler. Otherwise
     the handler is only asked, through ``event.cancel_requested``."""
     forwarding: Forwarding | None = field(default=None, repr=False, compare=False)  # for a relay
+    order_mode: OrderMode = field(init=False, repr=False, compare=False)
     call: Call = field(init=False)
     wants: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     """Whether an event type is one of ``on``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "wants", _wanted(self.on))
+        object.__setattr__(self, "wants", matcher(self.on))
         object.__setattr__(self, "call", inspect_handler(self.name, self.handler))
+        mode = checked_order(f"order of listener {self.name!r}", self.order)
+        object.__setattr__(self, "order_mode", mode)
         self._check_numbers()
         self._check_limits()
         self._check_start()
@@ -101,11 +101,6 @@ class Listener:
         return hashlib.sha256(declared.encode()).hexdigest()[:16]
 
     def _check_numbers(self) -> None:
-        if self.order not in ("total", "key", "none"):
-            raise ConfigError(
-                f'order of listener {self.name!r} must be "total", "key" or "none", '
-                f"not {self.order!r}"
-            )
         for what, value, most in (
             ("concurrency", self.concurrency, 1000),
             ("batch_size", self.batch_size, 10_000),
@@ -113,15 +108,15 @@ class Listener:
         ):
             if type(value) is not int or not 1 <= value <= most:
                 raise ConfigError(f"{what} of {self.name!r} must be from 1 to {most}: {value!r}")
-        if self.order == "total" and self.concurrency != 1:
+        if self.order_mode.is_one_at_a_time and self.concurrency != 1:
             raise ConfigError(
-                f'listener {self.name!r} has order="total" and concurrency='
+                f'listener {self.name!r} has order="{self.order}" and concurrency='
                 f'{self.concurrency}: one event after the other, or order="key"'
             )
-        if self.order != "key" and self.partitions != 1:
+        if not self.order_mode.is_divisible and self.partitions != 1:
             raise ConfigError(
                 f"listener {self.name!r} has order={self.order!r} and partitions="
-                f'{self.partitions}: only order="key" can be divided by keys'
+                f"{self.partitions}: only order={either(DIVISIBLE)} can be divided by keys"
             )
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")
@@ -147,15 +142,16 @@ class Listener:
                 f"tenant_concurrency of {self.name!r} must be from 1 to its concurrency, "
                 f"{self.concurrency}: {most!r}"
             )
-        if self.is_limited and (self.order != "none" or self.call.batch):
+        if self.is_limited and (not self.order_mode.is_queue or self.call.batch):
             raise ConfigError(
                 f"listener {self.name!r}: rate, tenant_concurrency and tenant_rate are for queues "
-                '(order="none") whose handler takes one event at a time'
+                f"(order={either(QUEUES)}) whose handler takes one event at a time"
             )
 
     def _check_cancellable(self) -> None:
-        if self.order != "none":
-            why = f'its order is "{self.order}", and only a queue (order="none") can be'
+        if not self.order_mode.is_queue:
+            only = f"only a queue (order={either(QUEUES)}) can be"
+            why = f'its order is "{self.order}", and {only}'
         elif not self.call.is_async:
             why = "a thread can't be stopped; its handler can look at event.cancel_requested"
         elif self.call.batch:
@@ -223,7 +219,7 @@ def declare(
                 "Event[SomeEventType]"
             )
         on = call.payload_class
-    types = _types(name, on)
+    types = patterns(name, on)
     category = None if settings is None else settings.category_by_type.common(types)
     if category is not None:
         options = {"retry": category.retry, **options}
@@ -251,43 +247,6 @@ def decorator(
 
     _check_name(name)
     return decorate
-
-
-def _types(name: str, on: On) -> tuple[str, ...]:
-    if not isinstance(on, (str, type, Iterable)):
-        raise ConfigError(f"on= of listener {name!r} must be event types, not {on!r}")
-    each = (on,) if isinstance(on, (str, type)) else tuple(on)
-    found = tuple(_type_name(name, one) for one in each)
-    if not found:
-        raise ConfigError(f"on= of listener {name!r} is empty: it would never get an event")
-    for one in found:
-        if not isinstance(one, str) or not _PATTERN.fullmatch(one) or len(one) > MAX_TYPE:
-            raise ConfigError(
-                f"on= of listener {name!r}: {one!r} is not an event type; use names such as "
-                '"order.placed", and * for any run of characters'
-            )
-    return ("*",) if "*" in found else tuple(dict.fromkeys(found))
-
-
-def _wanted(on: tuple[str, ...]) -> Callable[[str], bool]:
-    if "*" in on:
-        return lambda _: True
-    names = frozenset(one for one in on if "*" not in one)
-    patterns = [re.escape(one).replace(r"\*", ".*") for one in on if "*" in one]
-    matches = re.compile("|".join(patterns), re.DOTALL).fullmatch if patterns else None
-    return lambda event_type: (
-        event_type in names or (matches is not None and matches(event_type) is not None)
-    )
-
-
-def _type_name(name: str, one: object) -> str:
-    if isinstance(one, type):
-        try:
-            return event_types.of(one).name
-        except UnknownEventType as error:
-            raise ConfigError(f"on= of listener {name!r}: {error}") from error
-    # For a subclass (an enum), the text itself: the fingerprint is computed from it.
-    return str.__str__(one) if isinstance(one, str) else one  # type: ignore[return-value]  # refused by the caller
 
 
 def _check_name(name: str) -> None:

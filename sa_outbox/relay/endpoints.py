@@ -10,6 +10,7 @@ from sa_outbox.errors import RelayUnavailable
 from sa_outbox.event.event import Event
 from sa_outbox.operations.endpoint import revealed
 from sa_outbox.operations.sealing import READABLE, check_readable
+from sa_outbox.policy.order import ORDER_MODES
 from sa_outbox.settings import Settings
 
 from .declaration import declare_relay
@@ -110,7 +111,7 @@ def endpoint_listener(
         timeout=timedelta(seconds=how.timeout + SPARE_SECONDS),
         options={
             "order": how.order,
-            "concurrency": 1 if how.order == "total" else how.concurrency,
+            "concurrency": 1 if ORDER_MODES[how.order].is_one_at_a_time else how.concurrency,
             "retry": webhook.retry,
             "start": "now",
         },
