@@ -136,7 +136,7 @@ def add(
     Without --secret-env a secret is generated, stored sealed, and printed once: the receiver needs
     it. A token of --bearer-file is stored sealed, too.
     """
-    from dataclasses import replace  # noqa: PLC0415 - not for --help
+    from dataclasses import fields, replace  # noqa: PLC0415 - not for --help
 
     from sa_outbox.operations import sealing  # noqa: PLC0415 - not for --help
     from sa_outbox.operations.endpoint import Delivering, Endpoint  # noqa: PLC0415 - not for --help
@@ -144,7 +144,7 @@ def add(
     from sa_outbox.relay.endpoints import check_endpoint  # noqa: PLC0415 - not for --help
     from sa_outbox.webhooks import new_secret  # noqa: PLC0415 - not for --help
 
-    how = {each: options.pop(each) for each in ("tenant", "order", "concurrency", "timeout")}
+    how = {each.name: options.pop(each.name) for each in fields(Delivering) if each.name != "on"}
     place, operator = place_of(options), operator_of(options)
     with cli_errors():
         delivering = Delivering(on=on, **how)

@@ -76,8 +76,8 @@ ORDER_MODES: Final[dict[str, OrderMode]] = {
         OrderMode(name="none", lane=lane_of_its_own, after_failure="schedule", is_queue=True),
     )
 }
-DIVISIBLE: Final = [each.name for each in ORDER_MODES.values() if each.is_divisible]
-QUEUES: Final = [each.name for each in ORDER_MODES.values() if each.is_queue]
+DIVISIBLE: Final[list[Order]] = [each.name for each in ORDER_MODES.values() if each.is_divisible]
+QUEUES: Final[list[Order]] = [each.name for each in ORDER_MODES.values() if each.is_queue]
 
 
 def checked_order(what: str, order: object) -> OrderMode:

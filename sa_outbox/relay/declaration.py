@@ -7,7 +7,8 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.declare.listener import Listener, declare
+from sa_outbox.declare.declaration import declare
+from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
 from sa_outbox.policy.checks import check_span
 from sa_outbox.policy.order import checked_order

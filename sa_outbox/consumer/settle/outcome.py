@@ -26,7 +26,7 @@ class Outcomes:
     def __init__(self, shared: ConsumerContext, listener: Listener) -> None:
         self._shared = shared
         self._listener = listener
-        self._after_failure = listener.order_mode.after_failure
+        self._after_failure: Outcome = listener.order_mode.after_failure
 
     def decide_all(self, items: Iterable[InFlight], error: BaseException | None) -> None:
         """Decide for all of a batch, whose outcomes are "done" before the attempt."""
