@@ -1,4 +1,4 @@
-"""An option of a listener: what users write, the field it becomes, and its line on the page."""
+"""An option of a listener: what users write, the field it becomes, what endpoints have of it."""
 
 from __future__ import annotations
 
@@ -6,44 +6,23 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import re
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
-from sa_outbox import RetryPolicy
+import pytest
+
 from sa_outbox.cli.endpoints import add
 from sa_outbox.declare import listener as module
 from sa_outbox.declare.listener import Listener, ListenerOptions, RelayOptions
-from sa_outbox.operations.endpoint import Delivering
+from sa_outbox.operations.endpoint import Delivering, Endpoint
+from sa_outbox.policy.order import Order
+from sa_outbox.relay.endpoints import endpoint_listener
+from sa_outbox.settings import Settings
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
 OPTIONS = get_type_hints(ListenerOptions)
 FIELDS = {each.name: each for each in dataclasses.fields(Listener) if each.init}
 NOT_OPTIONS = {"name", "handler", "on", "forwarding"}
 """Arguments of their own, and what only a relay sets."""
-_ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) ?\|", re.MULTILINE)
-
-
-def rows(page: str, heading: str) -> dict[str, str]:
-    """The first table below a heading: names of options, and what stands in the second column."""
-    _, _, below = (DOCS / page).read_text().partition(heading)
-    table = below.partition("| --- |")[2].partition("\n\n")[0]
-    return {
-        name: default
-        for names, default in _ROW.findall(table)
-        for name in re.findall(r"\w+", names)
-    }
-
-
-def written(default: Any) -> str:
-    if isinstance(default, timedelta):
-        unit = "minutes" if default >= timedelta(minutes=1) else "seconds"
-        return f"timedelta({unit}={default // timedelta(**{unit: 1})})"
-    if isinstance(default, RetryPolicy):
-        return "RetryPolicy()"
-    return f'"{default}"' if isinstance(default, str) else repr(default)
 
 
 def documented(cls: type) -> set[str]:
@@ -82,20 +61,6 @@ class TestOptions:
         assert ListenerOptions.__optional_keys__ == OPTIONS.keys()
 
 
-class TestPages:
-    def test_every_option_of_a_listener_is_on_its_page_with_its_default(self) -> None:
-        found = rows("handlers.md", "\n## Options\n")
-
-        assert found.pop("name") == ""
-        assert found.pop("on") == "`None`"
-        assert found == {name: f"`{written(default(name))}`" for name in OPTIONS}
-
-    def test_every_option_of_a_relay_is_on_its_page(self) -> None:
-        found = rows("relays.md", "\n## Options\n")
-
-        assert set(RelayOptions.__optional_keys__) <= found.keys()
-
-
 class TestEndpoints:
     def test_what_an_endpoint_is_stored_with_can_be_given_to_the_command(self) -> None:
         """With the default that a row without it has."""
@@ -104,10 +69,19 @@ class TestEndpoints:
 
         assert {name: made.params[name] for name in fields} == fields | {"on": ("order.*",)}
 
+    @pytest.mark.parametrize(("order", "concurrency"), [("key", 7), ("none", 7), ("total", 1)])
+    def test_what_it_is_stored_with_is_passed_on_to_its_listener(
+        self, order: Order, concurrency: int
+    ) -> None:
+        """An operator who wants one after the other need not say how many at once."""
 
-def default(name: str) -> Any:
-    field = FIELDS[name]
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    assert field.default_factory is not dataclasses.MISSING
-    return field.default_factory()
+        async def gone(_why: str) -> None: ...
+
+        delivering = Delivering(on=("order.*",), order=order, concurrency=7)
+        endpoint = Endpoint(
+            name="acme", url="https://example.com/hooks", delivering=delivering, secrets=()
+        )
+
+        listener = endpoint_listener(endpoint, Settings(), None, gone)
+
+        assert (listener.order, listener.concurrency) == (order, concurrency)
