@@ -10,7 +10,8 @@ from .client.cancellation import Cancelling
 from .client.inbox import Inbox
 from .client.status import Statuses
 from .declare.cron import Cron
-from .declare.listener import H, Listeners, On, Order, Start, decorator
+from .declare.declaration import H, Listeners, decorator, given_options
+from .declare.listener import ListenerOptions, RelayOptions
 from .declare.recurring import Crons, Recurring
 from .event.types import event_types
 from .producer.install import tables_of
@@ -19,7 +20,7 @@ from .settings import Limits, Names, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from types import EllipsisType
+    from typing import Unpack
     from uuid import UUID
 
     from sqlalchemy.engine import Connection
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
     from .client.cancellation import Answer
     from .client.status import EventStatus
     from .declare.cron import Missed
+    from .declare.type_patterns import On
     from .event.contract import Contract
     from .event.event import Event, Json
     from .policy.category import Category, Given
-    from .policy.rate import Rate
-    from .policy.retry import RetryPolicy
     from .relay import Envelope, Message, Relay
     from .relay.endpoints import EndpointOptions
     from .settings import Alerts, Audit, Notify
@@ -108,48 +108,19 @@ class Outbox(Producer):
         name: str,
         *,
         on: On | None = None,
-        order: Order | None = None,
-        concurrency: int | None = None,
-        partitions: int | None = None,
-        retry: RetryPolicy | None = None,
-        timeout: timedelta | EllipsisType | None = ...,
-        batch_size: int | None = None,
-        group_commit: bool | None = None,
-        start: Start | None = None,
-        gap_wait: timedelta | EllipsisType | None = ...,
-        rate: Rate | None = None,
-        tenant_concurrency: int | None = None,
-        tenant_rate: Rate | None = None,
-        external: bool | None = None,
-        cancellable: bool | None = None,
+        **options: Unpack[ListenerOptions],
     ) -> Callable[[H], H]:
         """Decorator: this function handles the events *on*, under a cursor of its own.
 
         The function takes ``(event)`` or ``(event, session)``, or ``(events: Sequence[Event])``
         for batches; async, or sync to run in a thread. What it does through the session happens
         exactly once, in the transaction that moves the cursor. *on* may be left out when the
-        argument is annotated as ``Event[OrderPlaced]``. The options are the fields of
-        :class:`sa_outbox.declare.listener.Listener`; docs/handlers.md explains them.
+        argument is annotated as ``Event[OrderPlaced]``.
+        :class:`sa_outbox.declare.listener.ListenerOptions` has the options; docs/handlers.md
+        explains them.
         """
-        options = {
-            "order": order,
-            "concurrency": concurrency,
-            "partitions": partitions,
-            "retry": retry,
-            "batch_size": batch_size,
-            "group_commit": group_commit,
-            "start": start,
-            "rate": rate,
-            "tenant_concurrency": tenant_concurrency,
-            "tenant_rate": tenant_rate,
-            "external": external,
-            "cancellable": cancellable,
-        }
-        given: dict[str, Any] = {key: each for key, each in options.items() if each is not None}
-        # For these two, None is a value: no limit.
-        limits = {"timeout": timeout, "gap_wait": gap_wait}
-        given |= {key: each for key, each in limits.items() if each is not ...}
-        return decorator(name, on, given, self.listeners)
+        chosen = given_options("listener", options, ListenerOptions.__optional_keys__)
+        return decorator(name, on, chosen, self.listeners)
 
     def relay(
         self,
@@ -160,13 +131,8 @@ class Outbox(Producer):
         to: str | Callable[[Event[Any]], str | None] | None = None,
         envelope: Envelope | None = None,
         map: Callable[[Event[Any]], Message | None] | None = None,  # noqa: A002 - what it is
-        order: Order | None = None,
-        concurrency: int | None = None,
-        partitions: int | None = None,
-        retry: RetryPolicy | None = None,
         timeout: timedelta = timedelta(seconds=30),
-        batch_size: int | None = None,
-        start: Start | None = None,
+        **options: Unpack[RelayOptions],
     ) -> None:
         """Forward the events *on* to another system, under a cursor of its own.
 
@@ -178,19 +144,11 @@ class Outbox(Producer):
         filled in from the event; a function chooses for each event, and None means do not send.
         *envelope* turns an event into a message: ``Plain()`` or ``CloudEvents(source=...)``; *map*
         replaces all of that. *timeout* is how long the receiver may take for a batch. The other
-        options are those of a listener; docs/relays.md explains them.
+        options are a listener's, :class:`sa_outbox.declare.listener.RelayOptions`; docs/relays.md
+        explains them.
         """
         from .relay.declaration import declare_relay  # noqa: PLC0415 - for programs that have relays
 
-        options = {
-            "order": order,
-            "concurrency": concurrency,
-            "partitions": partitions,
-            "retry": retry,
-            "batch_size": batch_size,
-            "start": start,
-        }
-        given = {key: each for key, each in options.items() if each is not None}
         self.listeners.add(
             declare_relay(
                 name,
@@ -200,7 +158,7 @@ class Outbox(Producer):
                 envelope=envelope,
                 map=map,
                 timeout=timeout,
-                options=given,
+                options=given_options("relay", options, RelayOptions.__optional_keys__),
                 settings=self.settings,
             )
         )

@@ -6,6 +6,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sa_outbox.policy.order import ORDERS
+
 from .answers import cli_errors
 from .display import moment, table
 from .endpoint_secrets import (
@@ -106,7 +108,7 @@ def list_(**options: Any) -> None:
 @click.argument("endpoint_url", metavar="URL")
 @click.option("--on", multiple=True, required=True, help="Event types; repeatable.")
 @click.option("--tenant", help="Only events of this tenant.")
-@click.option("--order", type=click.Choice(["key", "total", "none"]), default="key")
+@click.option("--order", type=click.Choice(ORDERS), default="key")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)
 @click.option("--timeout", type=click.FloatRange(0.1, 300), default=15.0, show_default=True)
 @click.option(
@@ -134,7 +136,7 @@ def add(
     Without --secret-env a secret is generated, stored sealed, and printed once: the receiver needs
     it. A token of --bearer-file is stored sealed, too.
     """
-    from dataclasses import replace  # noqa: PLC0415 - not for --help
+    from dataclasses import fields, replace  # noqa: PLC0415 - not for --help
 
     from sa_outbox.operations import sealing  # noqa: PLC0415 - not for --help
     from sa_outbox.operations.endpoint import Delivering, Endpoint  # noqa: PLC0415 - not for --help
@@ -142,7 +144,7 @@ def add(
     from sa_outbox.relay.endpoints import check_endpoint  # noqa: PLC0415 - not for --help
     from sa_outbox.webhooks import new_secret  # noqa: PLC0415 - not for --help
 
-    how = {each: options.pop(each) for each in ("tenant", "order", "concurrency", "timeout")}
+    how = {each.name: options.pop(each.name) for each in fields(Delivering) if each.name != "on"}
     place, operator = place_of(options), operator_of(options)
     with cli_errors():
         delivering = Delivering(on=on, **how)

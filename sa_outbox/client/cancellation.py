@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from ..database.tables import Tables
-    from ..declare.listener import Listener, Listeners
+    from ..declare.declaration import Listeners
+    from ..declare.listener import Listener
     from ..settings import Settings
 
 Answer: TypeAlias = Literal["cancelled", "requested", "done", "dead", "ordered", "unknown"]
@@ -115,7 +116,7 @@ class Cancelling:
     ) -> Answer:
         if not runner.rows(self._is_registered, listener=listener.name):
             return "unknown"
-        if listener.order != "none":
+        if not listener.order_mode.is_queue:
             return self._in_order(runner, one, reason)
         if runner.rows(self._withdraw, **one):
             runner.rows(self._insert_cancelled, **one, reason=reason)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from ..database.tables import Tables
-    from ..declare.listener import Listener, Listeners
+    from ..declare.declaration import Listeners
+    from ..declare.listener import Listener
     from ..settings import Settings
 
 DeliveryState: TypeAlias = Literal[

@@ -18,6 +18,7 @@ import anyio
 
 from sa_outbox.declare.listener import MAX_PARTITIONS
 from sa_outbox.errors import ConfigError, NotRepartitioned
+from sa_outbox.policy.order import DIVISIBLE, either
 from sa_outbox.settings import ConsumerSettings
 from sa_outbox.sql.log import listener_partitions
 from sa_outbox.sql.server import notify
@@ -63,9 +64,9 @@ async def repartition(
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise ConfigError(f"a listener has from 1 to {MAX_PARTITIONS} partitions, not {count!r}")
-    if listener in outbox.listeners and outbox.listeners[listener].order != "key" and count != 1:
-        order = outbox.listeners[listener].order
-        raise ConfigError(f"listener {listener!r} has order={order!r}, and so one partition")
+    mode = outbox.listeners[listener].order_mode if listener in outbox.listeners else None
+    if mode is not None and not mode.is_divisible and count != 1:
+        raise ConfigError(f"listener {listener!r} has order={mode.name!r}, and so one partition")
     made = engines(database, None, ())
     connections = Connections.of(made.connect, ConsumerSettings(), most=1)
     try:
@@ -125,8 +126,8 @@ class _Repartition:
             if before == 1 and not self._is_declared:
                 raise ConfigError(
                     f"this program declares no listener {self._name!r}, so nobody knows its order, "
-                    'and only order="key" can be divided: ask with the outbox that declares it '
-                    "(sa-outbox repartition --app MODULE:ATTRIBUTE)"
+                    f"and only order={either(DIVISIBLE)} can be divided: ask with the outbox that "
+                    "declares it (sa-outbox repartition --app MODULE:ATTRIBUTE)"
                 )
             gaps = await self._gaps(connection, rows)
             top: int = max(row["position"] for row in rows)

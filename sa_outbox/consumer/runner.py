@@ -347,8 +347,8 @@ class Consumer:
 
     def _serve(self, made: Engines, shared: ConsumerContext) -> Supervisor:
         settings = self.outbox.settings
-        queues = [each for each in self._listeners if each.order == "none"]
-        ordered = [each for each in self._listeners if each.order != "none"]
+        queues = [each for each in self._listeners if each.order_mode.is_queue]
+        ordered = [each for each in self._listeners if not each.order_mode.is_queue]
         leasing = LeaseCoordinator(
             shared, ordered, queues, self.owner, shares=not self._only_drains
         )

@@ -1,7 +1,9 @@
 """What a program declares: listeners and recurring events.
 
 ======================  ==========================================================================
-``listener.py``         what ``@outbox.listener(...)`` makes
+``declaration.py``      what ``@outbox.listener(...)`` does with its arguments
+``listener.py``         a listener and its options
+``type_patterns.py``    what ``on=`` says
 ``handler.py``          how a handler wants to be called, read from its signature
 ``recurring.py``        what ``outbox.cron(...)`` makes
 ``cron.py``             when a recurring event is due, in a time zone

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from sa_outbox.errors import ConfigError
 from sa_outbox.operations import sealing
 from sa_outbox.operations.sealing import Binding
+from sa_outbox.policy.order import checked_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from sa_outbox.operations.sealing import Field
+    from sa_outbox.policy.order import Order
 
 PREFIX: Final = "webhook:"
 MAX_SECRETS = 2
@@ -29,7 +31,7 @@ class Delivering:
     on: tuple[str, ...]
     tenant: str | None = None
     """Only this tenant's events; None: all."""
-    order: Literal["key", "total", "none"] = "key"
+    order: Order = "key"
     concurrency: int = 4
     timeout: float = 15.0
     """Seconds for one message, from the first packet to the last."""
@@ -43,8 +45,7 @@ class Delivering:
             raise ConfigError("on is a list of event types")
         if given["tenant"] is not None and not isinstance(given["tenant"], str):
             raise ConfigError("tenant is text, or null")
-        if given["order"] not in ("key", "total", "none"):
-            raise ConfigError('order is "key", "total" or "none"')
+        checked_order("order", given["order"])
         if type(given["concurrency"]) is not int or not 1 <= given["concurrency"] <= 1000:
             raise ConfigError("concurrency is a number from 1 to 1000")
         if type(seconds) not in (int, float) or not isfinite(seconds) or not 0 < seconds <= 3600:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.client.status import ListenerStatus
     from sa_outbox.database.tables import Tables
-    from sa_outbox.declare.listener import Listeners
+    from sa_outbox.declare.declaration import Listeners
 
 MAX_LISTED = 1000
 """Maximum size of one page."""
@@ -139,7 +139,7 @@ def show_event(
     Raises :class:`EventNotFound`.
     """
     from sa_outbox.client.status import Statuses  # noqa: PLC0415
-    from sa_outbox.declare.listener import Listeners  # noqa: PLC0415 - a list of events needs neither
+    from sa_outbox.declare.declaration import Listeners  # noqa: PLC0415 - a list of events needs neither
     from sa_outbox.settings import Settings  # noqa: PLC0415
 
     runner = OperatorRunner(connection, tables)

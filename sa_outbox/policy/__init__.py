@@ -2,6 +2,7 @@
 
 ==================  ==============================================================================
 ``delivery.py``     the states of a delivery, and what an attempt leads to
+``order.py``        ``OrderMode``: what each order of a listener means
 ``retry.py``        ``RetryPolicy``: when to attempt again
 ``retry_after.py``  how long an error asks us to wait
 ``failure.py``      what is kept of an error: cleaned, bounded, without secrets

@@ -7,9 +7,11 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.declare.listener import declare
+from sa_outbox.declare.declaration import declare
+from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
 from sa_outbox.policy.checks import check_span
+from sa_outbox.policy.order import checked_order
 from sa_outbox.policy.retry import RetryPolicy
 
 from .envelope import Plain
@@ -19,7 +21,7 @@ from .message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sa_outbox.declare.listener import Listener, On
+    from sa_outbox.declare.type_patterns import On
     from sa_outbox.event.event import Event
     from sa_outbox.settings import Settings
 
@@ -65,8 +67,8 @@ def declare_relay(
             "envelope= beside it"
         )
     make = _mapped(name, map) if map is not None else _enveloped(name, relay, to, envelope)
-    order = options.get("order", "key")
-    forward = Forward(relay, make, order=order, timeout=timeout.total_seconds())
+    mode = checked_order(f"order of listener {name!r}", options.get("order", Listener.order))
+    forward = Forward(relay, make, order=mode.name, timeout=timeout.total_seconds())
     retry = getattr(relay, "retry", RETRY)
     options = {"batch_size": BATCH, "retry": retry, "external": True, **options}
     options |= {"timeout": timeout + SPARE, "forwarding": forward}

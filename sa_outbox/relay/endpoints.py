@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from sa_outbox.declare.listener import RelayOptions
 from sa_outbox.errors import RelayUnavailable
 from sa_outbox.event.event import Event
 from sa_outbox.operations.endpoint import revealed
 from sa_outbox.operations.sealing import READABLE, check_readable
+from sa_outbox.policy.order import ORDER_MODES
 from sa_outbox.settings import Settings
 
 from .declaration import declare_relay
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from sa_outbox.declare.listener import Listener
-    from sa_outbox.operations.endpoint import Endpoint
+    from sa_outbox.operations.endpoint import Delivering, Endpoint
 
     from .envelope import Envelope
     from .http import Webhook
@@ -108,12 +110,7 @@ def endpoint_listener(
         envelope=chosen.envelope,
         map=None,
         timeout=timedelta(seconds=how.timeout + SPARE_SECONDS),
-        options={
-            "order": how.order,
-            "concurrency": 1 if how.order == "total" else how.concurrency,
-            "retry": webhook.retry,
-            "start": "now",
-        },
+        options=_listener_options(how) | {"retry": webhook.retry, "start": "now"},
         settings=settings,
     )
 
@@ -138,6 +135,18 @@ async def send_test(endpoint: Endpoint, options: EndpointOptions | None = None) 
     finally:
         await webhook.close()
     return answer
+
+
+def _listener_options(how: Delivering) -> dict[str, Any]:
+    """What an endpoint is stored with and every relay has is passed on."""
+    options: dict[str, Any] = {
+        each.name: getattr(how, each.name)
+        for each in fields(how)
+        if each.name in RelayOptions.__optional_keys__
+    }
+    if ORDER_MODES[how.order].is_one_at_a_time:
+        options["concurrency"] = 1  # an operator need not say so
+    return options
 
 
 def _webhook(endpoint: Endpoint, options: EndpointOptions) -> Webhook:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, SomeFailed, Undeliverable
+from sa_outbox.policy.order import ORDER_MODES
 
 from .errors import with_cause
 from .message import Message
@@ -20,8 +21,8 @@ from .message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sa_outbox.declare.listener import Order
     from sa_outbox.event.event import Event
+    from sa_outbox.policy.order import Order
 
     from .message import Answer, Relay
 
@@ -42,9 +43,9 @@ class Forward:
         self.epoch = 0
         """The database's epoch; set by the consumer."""
         self._make = make
-        self._order = order
+        self._lane_of = ORDER_MODES[order].lane
         self._timeout = timeout
-        self._at_once = relay.keeps_order or order == "none"
+        self._at_once = relay.keeps_order or ORDER_MODES[order].is_unordered
         """A whole batch is given to the relay together."""
         self._good: set[str] = set()
 
@@ -109,10 +110,7 @@ class Forward:
 
     def _lane(self, index: int, message: Message) -> object:
         """What stays in order: the event's key, whatever key the message has."""
-        if self._order == "total":
-            return None
-        key = message.event.key if self._order == "key" else None
-        return index if key is None else key
+        return self._lane_of(message.event.key, index)
 
     def _message(self, event: Event[Any]) -> Message | Undeliverable | None:
         """None: it is not to be sent."""

@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sa_outbox import Event, Outbox, RetryPolicy, schema
 from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.consumer.fault.suspects import FREE_OUTAGES
-from sa_outbox.declare.listener import Order
 from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.observe import AttemptFailed, DeliverySettled
+from sa_outbox.policy.order import Order
 from sa_outbox.settings import Names
 from tests.support.recorder import Recorder
 

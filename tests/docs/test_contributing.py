@@ -66,3 +66,35 @@ def test_paths_are_found_in_prose_and_in_commands() -> None:
     text = "`a/b.py` `c/` `x.y` `make check` `pyproject.toml` `/usr/lib`\n$ pytest tests/unit -k a"
 
     assert paths(text) == {"a/b.py", "c/", "pyproject.toml", "tests/unit"}
+
+
+def files_of(title: str) -> set[str]:
+    """The files that a typical change touches."""
+    found = re.search(rf"^\*\*{title}\.\*\*(.*(?:\n.+)*)", PAGE, re.MULTILINE)
+    assert found, title
+    return paths(found[1])
+
+
+def test_whoever_asks_what_an_order_means_is_named_where_modes_are_added() -> None:
+    asking = re.compile(r"\border_mode\b|\bORDER_MODES\b")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "sa_outbox").rglob("*.py")
+        if asking.search(path.read_text())
+    }
+
+    assert found == files_of("An order mode")
+
+
+def test_an_option_of_a_listener_is_declared_in_one_file() -> None:
+    """Who else has its name honours it: the listener has it as an attribute."""
+    declared = re.compile(r'^ +"?(gap_wait|tenant_rate|cancellable)"?: ', re.MULTILINE)
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "sa_outbox").rglob("*.py")
+        if declared.search(path.read_text())
+    }
+
+    assert found == {"sa_outbox/declare/listener.py"}
+    assert found <= files_of("A setting of a listener")
+    assert len(files_of("A setting of a listener")) == 3  # and the module that honours it

@@ -17,12 +17,13 @@ from sa_outbox import Outbox, RetryPolicy, observe
 from sa_outbox.consume.command import command
 from sa_outbox.consume.logs import LINES
 from sa_outbox.consume.stop import Exit
-from sa_outbox.declare.listener import Listener
+from sa_outbox.declare.listener import Listener, ListenerOptions, RelayOptions
 from sa_outbox.observe import Observation
 from sa_outbox.policy.retry import PRESETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 _ROW = re.compile(r"^\|(?P<cells>.+)\|$", re.MULTILINE)
+_NAME = re.compile(r"`(\w+)`")
 _OPTION = re.compile(r"`(--[\w-]+)[^`]*`")
 
 
@@ -55,9 +56,11 @@ class TestHandlers:
     def test_the_options_of_a_listener_are_those_of_the_decorator(self) -> None:
         told = [bare(row[0]) for row in rows("handlers.md", "## Options")]
 
-        assert told == [
-            name for name in inspect.signature(Outbox.listener).parameters if name != "self"
-        ]
+        own = [*inspect.signature(Outbox.listener).parameters][1:]  # without self
+        fields = [each.name for each in dataclasses.fields(Listener)]
+
+        assert own.pop() == "options"
+        assert told == own + [each for each in fields if each in ListenerOptions.__optional_keys__]
 
     def test_the_options_of_a_listener_have_their_defaults(self) -> None:
         told = {bare(row[0]): row[1] for row in rows("handlers.md", "## Options")}
@@ -66,6 +69,12 @@ class TestHandlers:
         for name in told.keys() - {"name", "on"}:
             assert read(told[name]) == default_of(fields[name]), name
         assert fields.keys() - told.keys() == {"handler", "forwarding"}
+
+    def test_the_options_of_a_relay_are_those_of_the_method(self) -> None:
+        told = {name for row in rows("relays.md", "## Options") for name in _NAME.findall(row[0])}
+        own = {*inspect.signature(Outbox.relay).parameters} - {"self", "name", "relay", "options"}
+
+        assert told == own | RelayOptions.__optional_keys__
 
     def test_the_fields_of_a_retry_policy_have_their_defaults(self) -> None:
         told = {bare(row[0]): read(row[1]) for row in rows("handlers.md", "## Retries")}

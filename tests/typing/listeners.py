@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, RetryPolicy, event_type
 from sa_outbox.event.event import Json
+from sa_outbox.relay.kafka import Kafka
 
 outbox = Outbox()
 
@@ -120,8 +121,32 @@ def options() -> None:
     outbox.listener("x", retry=5)  # type: ignore[arg-type]
     outbox.listener("x", timeout=5)  # type: ignore[arg-type]
     outbox.listener("x", gap_wait=5)  # type: ignore[arg-type]
+    outbox.listener("x", timeout=...)  # type: ignore[arg-type]
+    outbox.listener("x", handler=print)  # type: ignore[call-arg]
     outbox.listener("x", start="end")  # type: ignore[arg-type]
     outbox.listener("x", concurency=5)  # type: ignore[call-arg]
+
+
+def options_of_a_relay(relay: Kafka) -> None:
+    outbox.relay(
+        "all of them",
+        relay,
+        on=("order.placed", OrderShipped),
+        to="orders",
+        order="total",
+        concurrency=1,
+        partitions=1,
+        retry=RetryPolicy(attempts=3),
+        timeout=timedelta(seconds=5),
+        batch_size=10,
+        start="now",
+    )
+
+    outbox.relay("x", relay, to="orders")  # type: ignore[call-arg]
+    outbox.relay("x", relay, on="a", order="random")  # type: ignore[arg-type]
+    outbox.relay("x", relay, on="a", timeout=None)  # type: ignore[arg-type]
+    outbox.relay("x", relay, on="a", gap_wait=None)  # type: ignore[call-arg]
+    outbox.relay("x", relay, on="a", batchsize=5)  # type: ignore[call-arg]
 
 
 def declared() -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event, RetryLater, SomeFailed
-from sa_outbox.declare.listener import Order
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
+from sa_outbox.policy.order import Order
 from sa_outbox.relay import Answer, Message
 from sa_outbox.relay.forward import MAX_KNOWN, Forward
 

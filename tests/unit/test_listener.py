@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox, OutboxError, RetryPolicy, event_type
-from sa_outbox.declare.listener import MAX_NAME, Listener, Listeners, decorator
+from sa_outbox.declare.declaration import MAX_NAME, Listeners, decorator
+from sa_outbox.declare.listener import Listener, ListenerOptions
 from sa_outbox.errors import ConfigError
 
 
@@ -87,6 +88,12 @@ class TestDeclaring:
         listener = declared(outbox, **options)
 
         assert {name: getattr(listener, name) for name in options} == options
+
+    def test_none_is_as_if_nothing_was_said(self, outbox: Outbox) -> None:
+        options: dict[str, Any] = dict.fromkeys(ListenerOptions.__optional_keys__)
+        del options["timeout"], options["gap_wait"]
+
+        assert declared(outbox, **options) == declared(Outbox())
 
     def test_no_time_limit_is_a_limit_that_can_be_asked_for(self, outbox: Outbox) -> None:
         listener = declared(outbox, timeout=None, gap_wait=None)
@@ -291,8 +298,20 @@ class TestBadOptions:
         assert "billing" not in outbox.listeners
 
     def test_an_option_that_does_not_exist_is_refused(self, outbox: Outbox) -> None:
-        with pytest.raises(TypeError, match="concurency"):
+        with pytest.raises(TypeError) as raised:
             outbox.listener("billing", on="a", concurency=2)  # type: ignore[call-arg]  # a typo
+
+        assert str(raised.value) == (
+            "listener() got an unexpected keyword argument 'concurency'; "
+            "did you mean 'concurrency'?"
+        )
+
+    @pytest.mark.parametrize("name", ["handler", "forwarding", "call", "order_mode"])
+    def test_a_field_that_is_no_option_is_refused(self, outbox: Outbox, name: str) -> None:
+        options: dict[str, Any] = {name: None}
+
+        with pytest.raises(TypeError, match=name):
+            outbox.listener("billing", on="a", **options)
 
     def test_one_after_the_other_can_not_be_side_by_side(self, outbox: Outbox) -> None:
         with pytest.raises(ConfigError, match="order='total' and partitions=2"):

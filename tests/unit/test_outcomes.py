@@ -13,7 +13,7 @@ from sa_outbox.consumer.fault.suspects import Suspects
 from sa_outbox.consumer.handler.deadline import Interrupted
 from sa_outbox.consumer.handler.delivery import InFlight
 from sa_outbox.consumer.settle.outcome import Outcomes
-from sa_outbox.declare.listener import Listener, Order
+from sa_outbox.declare.listener import Listener
 from sa_outbox.observe import (
     AttemptFailed,
     DeadLettered,
@@ -22,6 +22,7 @@ from sa_outbox.observe import (
     Observers,
 )
 from sa_outbox.policy.delivery import Outcome
+from sa_outbox.policy.order import Order
 
 
 async def handler(event: Any) -> None:

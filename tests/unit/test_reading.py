@@ -18,7 +18,8 @@ from sa_outbox.consumer.position.gaps import Gaps
 from sa_outbox.consumer.position.horizon import HorizonSnapshot
 from sa_outbox.consumer.position.progress import Progress
 from sa_outbox.database.tables import tables
-from sa_outbox.declare.listener import Listener, Order
+from sa_outbox.declare.listener import Listener
+from sa_outbox.policy.order import Order
 from sa_outbox.settings import Names
 from tests.support.log_model import Consuming, Log, Row, finished
 

@@ -17,7 +17,7 @@ class HeldDelivery:
     """It waits in the front of its lane, which stays closed."""
 
     def __init__(self, listener: Listener, lease: Lease, lanes: AnyLanes) -> None:
-        self._is_total = listener.order == "total"
+        self._holds_failed = listener.order_mode.holds_failed
         self._lease = lease
         self._lanes = lanes
         self._item: InFlight | None = None
@@ -48,7 +48,7 @@ class HeldDelivery:
         """After a change of holder: the event that failed before waits for its time first."""
         if self._lease.retry_position is None or self._item is not None:
             return False
-        if monotonic() >= self._retry_at or not self._is_total:
+        if monotonic() >= self._retry_at or not self._holds_failed:
             return False
         item = self._lanes.take()
         if item is None:

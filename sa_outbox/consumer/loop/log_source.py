@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .limits import AnyLanes
     from .source import Intake
 
-_ONE_LANE = "all"
 FOREVER_SECONDS = 100 * 366 * 86400.0
 """The time of an event may be infinite, or so far away that no interval leads there."""
 
@@ -52,7 +51,8 @@ class LogSource:
         self._progress = progress
         self._quarantine = quarantine
         self.statements = context.statements
-        self._total = listener.order == "total"
+        self._order_mode = listener.order_mode
+        self._lane = listener.order_mode.lane
         one_by_one = listener.concurrency == 1 and not listener.call.batch
         self.lanes: AnyLanes = OneLane() if one_by_one else Lanes()
         self._refusals = context.refused(listener.name)
@@ -131,7 +131,7 @@ class LogSource:
         for row in rows:
             if can_be_read(row):
                 state = row["state"]
-                lane = row[0] if state == "scheduled" else self._lane(row)
+                lane = row[0] if state == "scheduled" else self._lane(row[3], row[0])
                 self.lanes.put(InFlight(row, lane, attempts=row["attempts"], state=state))
             else:
                 refused.append(self._unreadable(row))
@@ -170,7 +170,7 @@ class LogSource:
         if not can_be_read(row):
             return self._unreadable(row)
         wait = row["wait"]
-        item = InFlight(row, self._lane(row))
+        item = InFlight(row, self._lane(row[3], row[0]))
         if wait is not None and wait > 0:
             item.outcome, item.delay = "schedule", min(wait, FOREVER_SECONDS)
             return item
@@ -182,14 +182,8 @@ class LogSource:
         self.lanes.put(item)
         return None
 
-    def _lane(self, row: Any) -> object:
-        if self._total:
-            return _ONE_LANE
-        key = row[3]
-        return row[0] if key is None else key
-
     def _unreadable(self, row: Any) -> InFlight:
-        return unreadable(row, self._lane(row), self._refusals, self._context.redact)
+        return unreadable(row, self._lane(row[3], row[0]), self._refusals, self._context.redact)
 
     # What the loop asks
 
@@ -225,10 +219,10 @@ class LogSource:
     def follow(self, parked: InFlight) -> list[InFlight]:
         """Those that wait in the lane of one that is parked go behind it; some have a row there.
 
-        With ``order="total"`` only a replay is parked, and those of other keys do not wait for it.
+        Where all share one lane, those of other keys do not wait for it.
         """
         waiting = self.lanes.remove(parked.lane)
-        if self._total:
+        if self._order_mode.is_one_at_a_time:
             others = [item for item in waiting if item.key is None or item.key != parked.key]
             waiting = [item for item in waiting if item.key is not None and item.key == parked.key]
             self.lanes.put_back(others)
@@ -296,5 +290,5 @@ class LogSource:
         return 0 < look == self._read_look and not self._more and not self.is_open
 
     def may_meet_a_hole(self, look: int) -> bool:
-        """With order="total", what is visible since that look is not all read."""
-        return self._total and self._read_look < look
+        """Whether it has yet to read what that look showed, and would wait at a hole in it."""
+        return self._order_mode.waits_at_holes and self._read_look < look

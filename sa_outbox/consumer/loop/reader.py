@@ -57,7 +57,7 @@ class Reader:
         self.reads = Reads(refusals)
         self._wants = listener.wants
         self._part, self._count = part, count
-        self._strict = listener.order == "total"
+        self._waits_at_holes = listener.order_mode.waits_at_holes
         self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
         self._chosen = chosen = tables, listener.on, None if count == 1 else (part, count)
         self._final = Query(reads.read_final(*chosen))
@@ -127,7 +127,7 @@ class Reader:
             return [], False
         rows, full = await self._read_all(connections, progress, ceiling, room)
         upper = rows[-1][0] if full else max(ceiling, progress.read_to)
-        if self._strict:
+        if self._waits_at_holes:
             rows, upper = self._in_order(rows, upper, progress, look, now)
         ids = [row[0] for row in rows]
         matching = [row for row in rows if row["matches"]]

@@ -33,7 +33,7 @@ async def register(
     for listener in listeners:
         if listener.name not in known:
             await _register(shared, listener)
-        elif listener.order != "key" and counts[listener.name] != 1:
+        elif not listener.order_mode.is_divisible and counts[listener.name] != 1:
             raise ConfigError(
                 f"listener {listener.name!r} is declared with order={listener.order!r} and has "
                 f"{counts[listener.name]} partitions in the database, each with a cursor of its "

@@ -48,7 +48,7 @@ class Verification:
         self._names = names
         self._forwardings = [each.forwarding for each in listeners if each.forwarding is not None]
         self._needs = {
-            "queues": any(each.order == "none" for each in listeners),
+            "queues": any(each.order_mode.is_queue for each in listeners),
             "crons": bool(len(outbox.crons)),
             "audit": outbox.settings.audit != "off",
             "endpoints": outbox.endpoints is not None,

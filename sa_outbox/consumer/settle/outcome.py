@@ -26,6 +26,7 @@ class Outcomes:
     def __init__(self, shared: ConsumerContext, listener: Listener) -> None:
         self._shared = shared
         self._listener = listener
+        self._after_failure: Outcome = listener.order_mode.after_failure
 
     def decide_all(self, items: Iterable[InFlight], error: BaseException | None) -> None:
         """Decide for all of a batch, whose outcomes are "done" before the attempt."""
@@ -119,6 +120,8 @@ class Outcomes:
                 suspects.paid((name, item.position, item.event_id))
 
     def _waiting(self, item: InFlight) -> Outcome:
-        if item.state == "scheduled" or self._listener.order == "none":
+        if item.state == "scheduled":
             return "schedule"
-        return "hold" if self._listener.order == "total" and not item.state else "park"
+        if item.state and self._after_failure == "hold":
+            return "park"  # it has a row of its own: a replay
+        return self._after_failure

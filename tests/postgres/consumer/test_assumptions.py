@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.services import horizon_watch
-from sa_outbox.declare.listener import Order
 from sa_outbox.errors import SchemaError
 from sa_outbox.observe import HorizonHeld
+from sa_outbox.policy.order import Order
 
 from .conftest import Consuming, Database, Producer, make_consumer
 

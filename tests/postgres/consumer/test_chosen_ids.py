@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.services import horizon_watch
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import IdsNotDrawn
 from sa_outbox.operations.listeners import skip_listener
 from sa_outbox.operations.operator import Operator
+from sa_outbox.policy.order import Order
 
 from .conftest import Consuming, Database, Producer, make_consumer
 

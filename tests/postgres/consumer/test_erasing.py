@@ -12,10 +12,10 @@ from sqlalchemy import URL
 
 from sa_outbox import Event, Outbox
 from sa_outbox.cli import main
-from sa_outbox.declare.listener import Order
 from sa_outbox.errors import EventNotFound, NotErased
 from sa_outbox.operations.erasure import Erased, erase_event
 from sa_outbox.operations.operator import Operator
+from sa_outbox.policy.order import Order
 from tests.support import comes_true
 
 from .conftest import LATER, ONCE, Consuming, Database, Producer

@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.fault.refusals import PARTS, Refusal
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import CommitsLost, DeliverySettled, LeaseDropped
+from sa_outbox.policy.order import Order
 from tests.support import comes_true
 
 from .conftest import ONCE, Consuming, Database, Producer

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import AttemptFailed, DeliverySettled
+from sa_outbox.policy.order import Order
 from tests.support import PATIENCE, comes_true
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer, RunUntil

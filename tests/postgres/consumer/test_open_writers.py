@@ -12,8 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import CaughtUp, Looked
+from sa_outbox.policy.order import Order
 
 from .conftest import Consuming, Database, Producer
 

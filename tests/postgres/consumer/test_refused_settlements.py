@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.connections import APPLICATION_NAME
 from sa_outbox.consumer.fault import suspects
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import AttemptFailed, DatabaseAway
+from sa_outbox.policy.order import Order
 from tests.support import comes_true
 
 from .conftest import ONCE, Consuming, Database, Producer

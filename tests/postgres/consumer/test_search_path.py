@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from sa_outbox import AsyncOutboxSession, Event, Outbox, schema
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import AttemptFailed, LeaseDropped
+from sa_outbox.policy.order import Order
 from sa_outbox.settings import Names
 
 from .conftest import ONCE, Consuming, Database, Producer

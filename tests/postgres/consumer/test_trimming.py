@@ -20,7 +20,6 @@ from sa_outbox import Event, Outbox
 from sa_outbox.cli import main
 from sa_outbox.consumer import ConsumerSettings
 from sa_outbox.consumer.upkeep.command import preview
-from sa_outbox.declare.listener import Order
 from sa_outbox.observe import (
     AttemptFailed,
     DatabaseAway,
@@ -31,6 +30,7 @@ from sa_outbox.observe import (
 )
 from sa_outbox.operations.listeners import rewind_listener
 from sa_outbox.operations.operator import Operator
+from sa_outbox.policy.order import Order
 from sa_outbox.schema import problems
 from sa_outbox.settings import Names
 from sa_outbox.sql.log import deletion, horizon, partitions

@@ -1,0 +1,121 @@
+"""Declaring listeners: what ``@outbox.listener(...)`` does with its arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import ConfigError
+from ..policy.checks import did_you_mean
+from .handler import Handler, inspect_handler
+from .listener import NONE_IS_NO_LIMIT, Listener
+from .type_patterns import patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from ..settings import Settings
+    from .type_patterns import On
+
+H = TypeVar("H", bound=Handler)
+
+MAX_NAME = 100
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-]*")
+
+
+class Listeners:
+    """The listeners of one outbox, by name."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings
+        self._by_name: dict[str, Listener] = {}
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(tuple(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Listener:
+        return self._by_name[name]
+
+    def add(self, listener: Listener) -> None:
+        if listener.name in self._by_name:
+            raise ConfigError(
+                f"there is a listener {listener.name!r} already; a name is one cursor, so it "
+                "can have one handler"
+            )
+        self._by_name[listener.name] = listener
+
+
+def given_options(
+    call: str, options: Mapping[str, object], known: Collection[str]
+) -> dict[str, Any]:
+    """The *options* that have a value. Raises TypeError, as any call does, for an argument that is
+    none of *known*."""
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None or name in NONE_IS_NO_LIMIT
+    }
+
+
+def declare(
+    name: str,
+    on: On | None,
+    handler: Handler,
+    options: dict[str, Any],
+    settings: Settings | None = None,
+) -> Listener:
+    """Make a listener from the arguments of ``@outbox.listener`` and its outbox's settings."""
+    _check_name(name)
+    if on is None:
+        call = inspect_handler(name, handler)
+        if call.payload_class is None:
+            raise ConfigError(
+                f"listener {name!r} needs on=: event types, or an argument annotated as "
+                "Event[SomeEventType]"
+            )
+        on = call.payload_class
+    types = patterns(name, on)
+    category = None if settings is None else settings.category_by_type.common(types)
+    if category is not None:
+        options = {"retry": category.retry, **options}
+    listener = Listener(name=name, handler=handler, on=types, **options)
+    if settings is not None and settings.tenant_setting is not None:
+        _check_batch(listener)
+    return listener
+
+
+def _check_batch(listener: Listener) -> None:
+    if listener.call.batch and listener.call.session != "none":
+        raise ConfigError(
+            f"listener {listener.name!r} takes batches in a session, and the outbox has a "
+            "tenant_setting: a batch may be of several tenants, a transaction has one. Take one "
+            "event at a time, or no session"
+        )
+
+
+def decorator(
+    name: str, on: On | None, options: dict[str, Any], listeners: Listeners
+) -> Callable[[H], H]:
+    def decorate(handler: H) -> H:
+        listeners.add(declare(name, on, handler, options, listeners.settings))
+        return handler
+
+    _check_name(name)
+    return decorate
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ConfigError(
+            f"a listener's name has up to {MAX_NAME} letters, digits and _ . : - ; got {name!r}"
+        )
