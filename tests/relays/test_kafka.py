@@ -19,7 +19,7 @@ from sa_outbox import Event
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 from sa_outbox.relay import Answer, CloudEvents, Message, Plain
 from sa_outbox.relay.conformance import Arrived, RelayConformance
-from sa_outbox.relay.kafka import Kafka
+from sa_outbox.relay.kafka import Kafka, link
 from sa_outbox.relay.kafka.link import partition_of
 from tests.support import PATIENCE, comes_true, kafka
 from tests.support.kafka import Cluster
@@ -355,7 +355,9 @@ class TestOutages:
         cluster.up()
         assert await relay.send(messages("a")) == [None]
 
-    async def test_a_short_one_is_waited_for(self, relay: Kafka, cluster: Cluster) -> None:
+    async def test_a_short_one_is_waited_for(
+        self, relay: Kafka, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         await relay.send(messages("a"))
         cluster.down()
         answers: list[Answer] = []
@@ -367,7 +369,8 @@ class TestOutages:
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send)
-                await anyio.wait_all_tasks_blocked()
+                # Not until all tasks are blocked: aiokafka tries again as often as anyio looks.
+                await comes_true(lambda: "NodeNotReadyError" in caplog.text)
                 assert answers == []
                 cluster.up()
 
@@ -386,6 +389,36 @@ class TestOutages:
         cluster.up()
         assert there(cluster) == there(cluster)[:1], "nor arrives later"
         await relay.close()
+
+    async def test_brokers_that_do_not_say_where_a_destination_is_are_away(
+        self, relay: Kafka, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By itself aiokafka would wait for their answer without end."""
+        monkeypatch.setattr(link, "CLOSE_SECONDS", 0.5)
+        cluster.create("unseen")
+        await relay.send(messages("a"))
+        cluster.slow(60_000)
+
+        with anyio.fail_after(5):
+            (answer,) = await relay.send(messages("b", to="unseen"))
+        assert isinstance(answer, RelayUnavailable)
+
+        cluster.slow(0)
+        assert await relay.send(messages("b", to="unseen")) == [None]
+
+    async def test_a_producer_that_learns_of_no_destination_any_more_is_replaced(
+        self, relay: Kafka, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """aiokafka's task that asks for metadata has ended: nobody starts another."""
+        monkeypatch.setattr(link, "CLOSE_SECONDS", 0.5)
+        cluster.create("unseen")
+        await relay.send(messages("a"))
+        assert relay._link is not None
+        relay._link._producer.client._sync_task.cancel()
+
+        (answer,) = await relay.send(messages("b", to="unseen"))
+        assert isinstance(answer, RelayUnavailable)
+        assert await relay.send(messages("b", to="unseen")) == [None]
 
     async def test_cancelled_at_any_step_it_leaves_nothing_running(
         self, relay: Kafka, cluster: Cluster

@@ -66,7 +66,8 @@ class Refusals:
         self.known: dict[int, Refusal] = {}
         """By position."""
         self.most: int | None = None
-        """Maximum number of events per read: more failed, although each of them can be read."""
+        """Maximum number of events per read: more failed, although each of them can be read, or
+        had too many bytes. Doubled with every read that succeeds."""
         self._place: object = None
         self._times = 0
 

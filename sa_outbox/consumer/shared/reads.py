@@ -57,7 +57,11 @@ class Reads:
                 return rows, len(rows) == limit
         rows = await self.carefully(asked, careful(), place, **values)
         self._are_large = any(row["size"] > SMALL for row in rows)
-        return rows, len(rows) == limit or (bool(rows) and rows[-1]["so_far"] >= BUDGET)
+        is_cut = bool(rows) and rows[-1]["so_far"] >= BUDGET
+        if is_cut:
+            # The server has built the texts of all *limit* events, to return a few of them.
+            refusals.most = len(rows)
+        return rows, len(rows) == limit or is_cut
 
     async def carefully(
         self, asked: Asked, query: Query, place: object, **values: Any

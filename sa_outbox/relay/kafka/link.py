@@ -59,7 +59,9 @@ class Link:
             raise
 
     async def partitions(self, destination: str, *, within: float) -> list[int]:
-        """Raises ``UnknownTopicOrPartitionError`` if the brokers answer and do not know it."""
+        """Raises ``UnknownTopicOrPartitionError`` if the brokers answer and do not know it. If they
+        do not answer in time, the link is over: nothing else replaces a producer whose task for
+        metadata has ended."""
         late = anyio.move_on_after(within)
         self._under_way.add(late)
         why: Exception = TimeoutError()
@@ -71,6 +73,7 @@ class Link:
         finally:
             self._under_way.discard(late)
         if self.over or not await self._is_heard():
+            await self.give_up()
             raise unavailable(why) from why
         raise UnknownTopicOrPartitionError(f"no broker knows it, after {within:g} s") from why
 

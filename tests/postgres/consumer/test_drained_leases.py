@@ -9,9 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskStatus
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
+from sa_outbox.consumer.connection.claim_shield import RELEASE_SECONDS
 from sa_outbox.consumer.connection.connections import Connections, Query
 from sa_outbox.observe import RangeTaken
 from tests.support import comes_true
@@ -156,6 +159,40 @@ async def test_a_take_that_is_answered_after_another_connection_has_ended_is_giv
         consumer.stop()
 
     assert database.rows("SELECT FROM outbox_ranges") == []
+
+
+async def test_a_take_that_waits_for_a_lock_while_the_consumer_is_cancelled_leaves_no_lease(
+    mailed: list[int],
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    async_engine: AsyncEngine,
+) -> None:
+    """Cut off, the server would commit the take once it has the lock: after the consumer has given
+    back what it held, and with nobody left to know of it."""
+    consumer, _ = make_consumer(outbox, async_engine)
+    ended = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+
+        async def run(*, task_status: TaskStatus[None]) -> None:
+            try:
+                await consumer.run(task_status=task_status)
+            finally:
+                ended.set()
+
+        await tasks.start(run)
+        with database.engine.begin() as connection:
+            connection.execute(text("SELECT FROM outbox_listeners FOR UPDATE"))
+            producer.add(1)
+            await comes_true(database.waiting_backends)
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_SECONDS / 2):
+                await ended.wait()
+
+    await comes_true(lambda: not database.backends())
+    assert await held_by(consumer) == []
+    assert await taken_after_a_crash(outbox, async_engine) == []
+    assert mailed == [1]
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import pytest
 
 from sa_outbox import Event, Outbox
+from sa_outbox.consumer.connection.connections import Connections, Query
 from sa_outbox.observe import BatchRead, DatabaseAway, RangeTaken
 
 from .conftest import LATER, Consuming, Database, Producer, Running
@@ -57,6 +58,38 @@ async def test_a_read_ends_when_it_has_enough_bytes(
 
     assert handler.sizes == [FIVE_MEGABYTES] * 6 + [1] * 20
     assert database.dead_letters("billing") == []
+
+
+@ORDERS
+async def test_a_read_asks_for_hardly_more_events_than_have_fit_into_the_one_before(
+    order: Order,
+    outbox: Outbox,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server builds the text of each event that it is asked for, to know its size. Asked for a
+    whole batch each time, it took minutes for some dozens of 50 MB."""
+    asked: list[int] = []
+    rows = Connections.rows
+
+    async def noted(self: Connections, query: Query, /, **values: Any) -> list[Any]:
+        if "so_far" in query.sql and "limit" in values:
+            asked.append(values["limit"])
+        return await rows(self, query, **values)
+
+    monkeypatch.setattr(Connections, "rows", noted)
+    handler = Handler()
+    outbox.listener("billing", on="order.*", order=order)(handler)
+    for _ in range(14):
+        database.write_raw(payload=numbers(FIVE_MEGABYTES))
+
+    async with consuming(outbox) as running:
+        await running.done("billing", 14)
+
+    assert len(asked) >= 4
+    assert max(asked[1:]) <= 2 * 4
+    assert handler.sizes == [FIVE_MEGABYTES] * 14
 
 
 @ORDERS
