@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from sa_outbox import AsyncOutboxSession, Event, Outbox
 from sa_outbox.consumer.transaction import group
-from sa_outbox.declare.listener import Order
+from sa_outbox.policy.order import Order
 from sa_outbox.errors import RetryLater
 from sa_outbox.observe import AttemptFailed
 from tests.support.shop import Order as OrderRow
