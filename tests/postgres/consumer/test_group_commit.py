@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 
 from sa_outbox import AsyncOutboxSession, Event, Outbox
 from sa_outbox.consumer.transaction import group
-from sa_outbox.policy.order import Order
 from sa_outbox.errors import RetryLater
 from sa_outbox.observe import AttemptFailed
+from sa_outbox.policy.order import Order
 from tests.support.shop import Order as OrderRow
 
 from .conftest import ONCE, QUICK, Consuming, Database, Producer
