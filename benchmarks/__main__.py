@@ -8,6 +8,7 @@ from sa_outbox.embedded import EmbeddedPostgres
 
 from . import (
     bench_consuming,
+    bench_handlers,
     bench_idle,
     bench_retention,
     bench_scheduled,
@@ -25,6 +26,8 @@ def main() -> None:
         asyncio.run(bench_sessions.run(server))
     with EmbeddedPostgres(settings=DURABLE) as server:
         asyncio.run(bench_consuming.run(server))
+    with EmbeddedPostgres(settings=DURABLE) as server:
+        asyncio.run(bench_handlers.run(server))
     with EmbeddedPostgres(settings=DURABLE) as server:
         asyncio.run(bench_scheduled.run(server))
     with EmbeddedPostgres(settings=DURABLE) as server:

@@ -1,13 +1,11 @@
 """What does delivering cost, against a cursor that a careful person writes by hand?
 
-Three questions, each answered side by side in one run:
+Two questions, each answered side by side in one run:
 
 - A backlog and a handler that does nothing, against an asyncpg cursor: the same columns read in
   batches of 500, the same decoding, the same ``Event`` for the handler, one UPDATE of a cursor row
   per batch. That cursor loses events when commits overtake each other, has no lease, no time limit
   and no retry; it is what there is to lose. Goal: at least 0.6 of its speed.
-- A handler with a session, one transaction per event, against the same by hand: ``AsyncSession``,
-  the handler's INSERT, an UPDATE of a cursor row, COMMIT. And a batch of 100 in one transaction.
 - From the return of a commit to the start of the handler, in two processes, on an idle system, one
   event at a time: of a listener with order="key", and of a queue. Goal: medians below 2 and 3 ms.
 """
@@ -23,31 +21,28 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-from sqlalchemy import insert, text
-from sqlalchemy.ext.asyncio import (
-    AsyncEngine,
-    AsyncSession,
-    async_sessionmaker,
-    create_async_engine,
-)
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
 from sa_outbox.event.codec import decode
 from sa_outbox.schema import migrate
 
-from .shop import PAYLOAD, Base, Order
+from .shop import PAYLOAD, Base
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from sa_outbox.embedded import EmbeddedPostgres
 
-BACKLOG, IN_SESSIONS, ROUNDS = 50_000, 400, 15
+BACKLOG, ROUNDS = 50_000, 15
 LATENCIES = 300
 BATCH = 500
 READ = """
@@ -97,7 +92,9 @@ async def cursor_by_hand(dsn: str, upper: int) -> float:
     return taken
 
 
-async def drained(outbox: Outbox, engine: AsyncEngine, listener: str) -> float:
+async def drained(
+    outbox: Outbox, engine: AsyncEngine, listener: str, sync_engine: Engine | None = None
+) -> float:
     """Seconds from the first read to the last settled event, for one listener from the beginning.
 
     Not the start of the consumer: a cursor by hand has none.
@@ -111,7 +108,9 @@ async def drained(outbox: Outbox, engine: AsyncEngine, listener: str) -> float:
         if not began and type(observation).__name__ in ("LeaseClaimed", "RangeTaken"):
             began = time.perf_counter()
 
-    consumer = Consumer(outbox, engine, listeners=[listener], observers=[observe])
+    consumer = Consumer(
+        outbox, engine, listeners=[listener], sync_engine=sync_engine, observers=[observe]
+    )
     ended = 0.0
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(consumer.run())
@@ -172,46 +171,6 @@ async def backlog(server: EmbeddedPostgres, engine: AsyncEngine, rounds: int) ->
     report(title, await take_turns(contestants, rounds), BACKLOG)
 
 
-async def sessions(engine: AsyncEngine, rounds: int) -> None:
-    outbox = Outbox()
-    plain = async_sessionmaker(engine, expire_on_commit=False)
-    move = text("UPDATE by_hand SET position = :new WHERE position = :old")
-
-    async def effect(session: AsyncSession) -> None:
-        await session.execute(insert(Order).values(customer="c"))
-
-    @outbox.listener("each", on="order.placed", order="total")
-    async def each(_event: Event[Any], session: AsyncSession) -> None:
-        await effect(session)
-
-    @outbox.listener("batch", on="order.placed", order="total", batch_size=100)
-    async def batch(events: Sequence[Event[Any]], session: AsyncSession) -> None:
-        for _ in events:
-            await effect(session)
-
-    async def by_hand(size: int) -> float:
-        async with engine.begin() as connection:
-            await connection.execute(text("UPDATE by_hand SET position = 0"))
-        began = time.perf_counter()
-        for position in range(0, IN_SESSIONS, size):
-            async with plain.begin() as session:
-                for _ in range(size):
-                    await effect(session)
-                await session.execute(move, {"old": position, "new": position + size})
-        return time.perf_counter() - began
-
-    await fill(engine, IN_SESSIONS)
-    for title, size, name in (
-        ("a transaction for each event", 1, "each"),
-        ("a transaction for 100 events", 100, "batch"),
-    ):
-        contestants: dict[str, Contestant] = {
-            "AsyncSession by hand": lambda size=size: by_hand(size),  # type: ignore[misc]  # bound here
-            "listener with a session": lambda name=name: drained(outbox, engine, name),  # type: ignore[misc]  # bound here
-        }
-        report(title, await take_turns(contestants, rounds), IN_SESSIONS)
-
-
 async def fill(engine: AsyncEngine, events: int) -> None:
     payload = json.dumps(PAYLOAD)
     async with engine.begin() as connection:
@@ -270,5 +229,4 @@ async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> None:
     for order in ("key", "none"):
         await latency(server, order)
     await backlog(server, engine, rounds)
-    await sessions(engine, rounds)
     await engine.dispose()
