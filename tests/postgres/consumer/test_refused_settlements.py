@@ -122,11 +122,11 @@ async def test_a_handler_after_which_nothing_can_be_settled_fails_at_last(
     consuming: Consuming,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Here it forbids the transaction to write. Others are done."""
+    """Here it forbids the transaction to write, which a savepoint would undo. Others are done."""
     monkeypatch.setattr(suspects, "FREE_REFUSALS", 2)
     calls: list[int] = []
 
-    @outbox.listener("billing", on="order.*", retry=ONCE)
+    @outbox.listener("billing", on="order.*", retry=ONCE, group_commit=False)
     async def charge(event: Event[Any], session: AsyncSession) -> None:
         if event.payload["n"] == 1:
             calls.append(1)
