@@ -124,25 +124,25 @@ class Cancelling:
         # It is claimed. Checked twice: it may move from a range into a row between the two
         # statements, and a row stays until it is settled.
         for _ in range(2):
-            row = runner.rows(self._lock, **one)
-            if row and row[0]["state"] == "cancelled":
+            found = runner.rows(self._lock, **one)
+            if found and found[0]["state"] == "cancelled":
                 return "cancelled"
-            if row and runner.rows(self._cancel_waiting, **one, reason=reason):
+            if found and runner.rows(self._cancel_waiting, **one, reason=reason):
                 return "cancelled"
             holder = runner.rows(self._range_of, **one)
             if holder:
                 part = holder[0]["number"]
                 state = runner.rows(self._request, **one, part=part, reason=reason)
                 return "cancelled" if state and state[0]["state"] == "cancelled" else "requested"
-            if row:
+            if found:
                 break  # locked, and its range is gone: it is being settled
         return self._ended(runner, one)
 
     def _in_order(self, runner: StatementRunner, one: dict[str, Any], reason: str | None) -> Answer:
-        row = runner.rows(self._lock, **one)
-        if row and row[0]["state"] == "cancelled":
+        found = runner.rows(self._lock, **one)
+        if found and found[0]["state"] == "cancelled":
             return "cancelled"
-        if row:
+        if found:
             state = runner.rows(self._cancel_scheduled, **one, reason=reason)
             if state:
                 return "cancelled" if state[0]["state"] == "cancelled" else "requested"

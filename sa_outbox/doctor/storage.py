@@ -67,7 +67,7 @@ def _unvacuumed(table: str) -> Finding:
 
 def _bloat(case: Case, row: Row[str, list[str], int, int]) -> Iterator[Finding]:
     rows = case.connection.scalar(statements.rows_of(case.tables.listeners)) or 0
-    size, dead = row[2], row[3]
+    size, dead = row.bytes, row.dead
     if size > case.thresholds.bytes + A_ROW * rows:
         table = quoted(case.tables.listeners)
         yield Finding(

@@ -148,7 +148,7 @@ class Writer:
             ]
         )
         result = self._execute(connection, statements.claim, {"document": _Document(document)})
-        holders = {(row[0], row[1], row[2]): row[3] for row in result}
+        holders = {(tenant, name, key): event_id for tenant, name, key, event_id in result}
         first, later = [], []
         for pending, row in rows:
             holder = holders.get(_key_of(pending), pending.event.event_id)

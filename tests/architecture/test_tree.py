@@ -327,6 +327,17 @@ class TestRepository:
 
         assert found == []
 
+    def test_nobody_counts_the_columns_of_a_row(self) -> None:
+        counted = re.compile(r"\brow\[-?\d+\]|\brows\[-?\d+\]\[-?\d+\]")
+        found = [
+            f"{name}: {line.strip()}"
+            for name in MODULES
+            for line in (ROOT / name).read_text().splitlines()
+            if counted.search(line)
+        ]
+
+        assert found == []
+
     def test_no_test_sleeps_to_wait_for_an_effect(self) -> None:
         found = [
             f"{name}:{node.lineno}"

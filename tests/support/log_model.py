@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from sa_outbox.consumer.position.gaps import Gaps
 from sa_outbox.consumer.position.horizon import Horizon, HorizonSnapshot
 from sa_outbox.consumer.position.progress import Progress, Saved
+from sa_outbox.event.row import EVENT_TYPE, ID, MATCHES, PAYLOAD
 
 T = TypeVar("T")
 
@@ -27,10 +28,10 @@ class Row:
         self.position = position
         self.matches = matches
 
-    def __getitem__(self, column: int | str) -> Any:
+    def __getitem__(self, column: int) -> Any:
         event_type = "a" if self.matches else "b"
         payload = "1" if self.matches else None
-        known = {0: self.position, 2: event_type, 5: payload, "matches": self.matches}
+        known = {ID: self.position, EVENT_TYPE: event_type, PAYLOAD: payload, MATCHES: self.matches}
         return known[column]
 
     def __repr__(self) -> str:

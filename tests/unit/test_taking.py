@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from sa_outbox.consumer.position.gaps import Gaps
-from sa_outbox.consumer.queue.selection import PRIORITY, WAIT, leaving, within
+from sa_outbox.consumer.queue.selection import leaving, within
+from sa_outbox.event.row import ID, PRIORITY, WAIT
 
 
 def row(position: int, *, wait: float | None = None, priority: int = 0) -> dict[int, Any]:
     """As the driver's, by the place of a column."""
-    return {0: position, WAIT: wait, PRIORITY: priority}
+    return {ID: position, WAIT: wait, PRIORITY: priority}
 
 
 ROWS = [row(1), row(2, wait=60.0), row(3), row(4, priority=-1), row(5), row(6, wait=-1.0)]

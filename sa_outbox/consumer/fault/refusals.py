@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 LOST_READS = 3
 """How often in a row a read at one position must lose its connection, while the database answers in
 between, to count as a refusal."""
-PAYLOAD = 5
-"""The column: NULL only if the event is too large, or refused."""
 Part: TypeAlias = Literal["payload", "headers", "texts"]
 PARTS: tuple[Part, ...] = ("payload", "headers", "texts")
 Documents: TypeAlias = "dict[tuple[int, UUID], dict[str, Any]]"

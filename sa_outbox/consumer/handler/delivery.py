@@ -10,6 +10,18 @@ import msgspec
 from sa_outbox.errors import DecodeError
 from sa_outbox.event.codec import decode
 from sa_outbox.event.event import Event, stored_event
+from sa_outbox.event.row import (
+    CREATED_AT,
+    EVENT_ID,
+    EVENT_TYPE,
+    HEADERS,
+    ID,
+    KEY,
+    PAYLOAD,
+    PRIORITY,
+    RUN_AT,
+    TENANT,
+)
 from sa_outbox.event.types import event_types, version_of
 
 if TYPE_CHECKING:
@@ -72,22 +84,22 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
 
     @property
     def position(self) -> int:
-        found: int = self.row[0]
+        found: int = self.row[ID]
         return found
 
     @property
     def key(self) -> str | None:
-        found: str | None = self.row[3]
+        found: str | None = self.row[KEY]
         return found
 
     @property
     def event_id(self) -> UUID:
-        found: UUID = self.row[1]
+        found: UUID = self.row[EVENT_ID]
         return found
 
     @property
     def event_type(self) -> str:
-        found: str = self.row[2]
+        found: str = self.row[EVENT_TYPE]
         return found
 
 
@@ -97,22 +109,22 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
 
     Raises :class:`DecodeError` for a payload or header that can't be read.
     """
-    headers = _headers(row[6])
-    event_type: str = row[2]
-    payload = event_types.load(event_type, version_of(headers), decode(row[5]))
+    headers = _headers(row[HEADERS])
+    event_type: str = row[EVENT_TYPE]
+    payload = event_types.load(event_type, version_of(headers), decode(row[PAYLOAD]))
     if payload_class is not None and not _fits(payload, payload_class):
         payload = _converted(payload, payload_class, event_type)
     return stored_event(
         event_type,
         payload,
-        row[1],
-        row[3],
-        row[4],
+        row[EVENT_ID],
+        row[KEY],
+        row[TENANT],
         headers,
-        None if row[7] is None else _time(row[7]),
-        row[8],
-        row[0],
-        _time(row[9]),
+        None if row[RUN_AT] is None else _time(row[RUN_AT]),
+        row[PRIORITY],
+        row[ID],
+        _time(row[CREATED_AT]),
     )
 
 
@@ -137,20 +149,20 @@ def load_unread(row: Any, payload_class: type | None) -> Event[Any]:
     """Create the event that a relay gets. Most relays send the payload exactly as stored, so it is
     not decoded, except for types with a class, whose older versions are upgraded before they are
     sent."""
-    event_type: str = row[2]
+    event_type: str = row[EVENT_TYPE]
     if event_types.knows(event_type):
         return load_event(row, payload_class)
     return stored_event(
         event_type,
-        row[5],
-        row[1],
-        row[3],
-        row[4],
-        _headers(row[6]),
-        None if row[7] is None else _time(row[7]),
-        row[8],
-        row[0],
-        _time(row[9]),
+        row[PAYLOAD],
+        row[EVENT_ID],
+        row[KEY],
+        row[TENANT],
+        _headers(row[HEADERS]),
+        None if row[RUN_AT] is None else _time(row[RUN_AT]),
+        row[PRIORITY],
+        row[ID],
+        _time(row[CREATED_AT]),
         UnreadEvent,
     )
 

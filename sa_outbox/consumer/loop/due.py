@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..fault.refusals import PAYLOAD
+from sa_outbox.event.row import ID, KEY, PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ class DueDeliveries:
         too_soon = began < self._read_keys_at
         if not too_soon:
             rows = await connections.rows(statements.occupied, **whose)
-            self.occupied = {row[0] for row in rows}
+            self.occupied = {row["key"] for row in rows}
             ended = monotonic()
             self._read_keys_at = ended + KEYS_SHARE * (ended - began)
         seconds = await connections.value(statements.next_due, **whose, taken=list(self._taken))
@@ -131,11 +131,11 @@ class DueDeliveries:
             taken=list(self._taken),
             **only,
         )
-        rows = [row for row in rows if row[0] not in self._taken]
+        rows = [row for row in rows if row[ID] not in self._taken]
         for row in rows:
-            self._taken.add(row[0])
+            self._taken.add(row[ID])
             if row["state"] != "scheduled":
-                self.occupied.add(row[3])
+                self.occupied.add(row[KEY])
         # Also for none: our clock may be ahead of the database's, and the time not there yet.
         await self.refresh()
         return rows

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
+from sa_outbox.event.row import EVENT_ID, ID
 from sa_outbox.sql.log import reads
 from sa_outbox.sql.log.large_events import BUDGET
 
@@ -55,7 +56,7 @@ class Isolation:
         """Find what *refused* met. Raises its error if the events have nothing to do with it."""
         known = self._refusals.known
         rows = await self._tried(refused.query, **refused.values, bare=True)
-        events = {row[0]: row[1] for row in rows if row[0] is not None}
+        events = {row[ID]: row[EVENT_ID] for row in rows if row[ID] is not None}
         ids = [each for each in events if each not in known or known[each].event_id != events[each]]
         errors = await self._search(ids, self._read)
         for position, error in errors.items():
@@ -101,7 +102,7 @@ class Isolation:
             self._shared.statements.read_again, listener=self._listener, ids=ids
         )
         is_cut = bool(rows) and rows[-1]["so_far"] >= BUDGET
-        return ids.index(rows[-1][0]) + 1 if is_cut else None
+        return ids.index(rows[-1][ID]) + 1 if is_cut else None
 
     async def _answers(self, ids: list[int]) -> None:
         """Wait until the database answers, about these events too, if they are not to be read."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from sa_outbox.event.row import ID
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -271,5 +273,5 @@ class OneLane:
 
 
 def _position(item: InFlight) -> int:
-    found: int = item.row[0]
+    found: int = item.row[ID]
     return found

@@ -7,6 +7,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
+from sa_outbox.event.row import TENANT
 from sa_outbox.policy.rate import Bucket
 
 if TYPE_CHECKING:
@@ -174,5 +175,5 @@ class LimitedLanes:
 
 
 def _tenant(item: InFlight) -> str | None:
-    tenant: str | None = item.row[4]
+    tenant: str | None = item.row[TENANT]
     return tenant

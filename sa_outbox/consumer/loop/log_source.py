@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import ID, KEY, WAIT
 from sa_outbox.observe import BatchRead
 
 from ..connection.errors import Doubted
@@ -131,7 +132,7 @@ class LogSource:
         for row in rows:
             if can_be_read(row):
                 state = row["state"]
-                lane = row[0] if state == "scheduled" else self._lane(row[3], row[0])
+                lane = row[ID] if state == "scheduled" else self._lane(row[KEY], row[ID])
                 self.lanes.put(InFlight(row, lane, attempts=row["attempts"], state=state))
             else:
                 refused.append(self._unreadable(row))
@@ -162,28 +163,28 @@ class LogSource:
     def _sort_all(self, rows: Sequence[Any]) -> list[InFlight]:
         if not rows:
             return []
-        self._context.emit(BatchRead(self._listener.name, len(rows), rows[-1][0]))
+        self._context.emit(BatchRead(self._listener.name, len(rows), rows[-1][ID]))
         return [item for row in rows if (item := self._sort(row)) is not None]
 
     def _sort(self, row: Any) -> InFlight | None:
         """Put a new event into its lane, or return it with what becomes of it."""
         if not can_be_read(row):
             return self._unreadable(row)
-        wait = row["wait"]
-        item = InFlight(row, self._lane(row[3], row[0]))
+        wait = row[WAIT]
+        item = InFlight(row, self._lane(row[KEY], row[ID]))
         if wait is not None and wait > 0:
             item.outcome, item.delay = "schedule", min(wait, FOREVER_SECONDS)
             return item
-        if row[3] is not None and row[3] in self.due.occupied:
+        if row[KEY] is not None and row[KEY] in self.due.occupied:
             item.outcome = "behind"
             return item
-        if row[0] == self._lease.retry_position:
+        if row[ID] == self._lease.retry_position:
             item.attempts = self._lease.retry_count
         self.lanes.put(item)
         return None
 
     def _unreadable(self, row: Any) -> InFlight:
-        return unreadable(row, self._lane(row[3], row[0]), self._refusals, self._context.redact)
+        return unreadable(row, self._lane(row[KEY], row[ID]), self._refusals, self._context.redact)
 
     # What the loop asks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import EVENT_TYPE, ID, KEY, MATCHES
 from sa_outbox.sql.log import reads
 
 from ..connection.connections import Query
@@ -35,11 +36,11 @@ def up_to_a_hole(rows: list[Any], *, read_to: int, reach: int) -> tuple[list[Any
     """
     edge = max(reach, read_to)
     for index, row in enumerate(rows):
-        if row[0] <= edge:
+        if row[ID] <= edge:
             continue
-        if row[0] != edge + 1:
+        if row[ID] != edge + 1:
             return rows[:index], edge, edge + 1
-        edge = row[0]
+        edge = row[ID]
     return rows, edge, None
 
 
@@ -94,14 +95,14 @@ class Reader:
         Only if no id is missing from them: a hole takes a look, and a read after it. What is above
         them is left to that too.
         """
-        ids = [row[0] for row in rows if row[0] > progress.read_to]
+        ids = [row[ID] for row in rows if row[ID] > progress.read_to]
         if not ids or progress.holes or len(ids) > room or ids[-1] - progress.read_to != len(ids):
             return []
-        matching = [row for row in rows[-len(ids) :] if self._wants(row[2])]
+        matching = [row for row in rows[-len(ids) :] if self._wants(row[EVENT_TYPE])]
         if self._count > 1:
             part, count = self._part, self._count
-            matching = [row for row in matching if partition_of(row[3], row[0], count) == part]
-        progress.has_read(ids, [row[0] for row in matching], upper=ids[-1], look=NOTHING)
+            matching = [row for row in matching if partition_of(row[KEY], row[ID], count) == part]
+        progress.has_read(ids, [row[ID] for row in matching], upper=ids[-1], look=NOTHING)
         self.hole = None
         return matching
 
@@ -126,12 +127,12 @@ class Reader:
             self.hole = None  # of a look that was forgotten; the next one shows it again
             return [], False
         rows, full = await self._read_all(connections, progress, ceiling, room)
-        upper = rows[-1][0] if full else max(ceiling, progress.read_to)
+        upper = rows[-1][ID] if full else max(ceiling, progress.read_to)
         if self._waits_at_holes:
             rows, upper = self._in_order(rows, upper, progress, look, now)
-        ids = [row[0] for row in rows]
-        matching = [row for row in rows if row["matches"]]
-        progress.has_read(ids, [row[0] for row in matching], upper=upper, look=look)
+        ids = [row[ID] for row in rows]
+        matching = [row for row in rows if row[MATCHES]]
+        progress.has_read(ids, [row[ID] for row in matching], upper=upper, look=look)
         return matching, full and self.hole is None
 
     async def _read_final(
@@ -145,8 +146,8 @@ class Reader:
             upper=look.final,
             limit=room,
         )
-        upper = rows[-1][0] if full else look.final
-        ids = [row[0] for row in rows]
+        upper = rows[-1][ID] if full else look.final
+        ids = [row[ID] for row in rows]
         progress.has_read(ids, ids, upper=upper, look=look)
         self.hole = None
         return rows, full or look.ceiling > look.final

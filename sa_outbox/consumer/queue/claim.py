@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from sa_outbox.event.row import EVENT_ID, ID
+
 from ..connection.claim_shield import ClaimShield, give_back
 from ..connection.errors import Doubted
 from ..fault.refusals import set_aside
@@ -175,7 +177,7 @@ class RangeClaimer:
         if not rows:
             return None
         lease = Lease(rows[0], duration=self._duration, began=began)
-        return ClaimedRange(lease, [row for row in rows if row[0] is not None])
+        return ClaimedRange(lease, [row for row in rows if row[ID] is not None])
 
     async def new(self, state: Any, size: int) -> ClaimedRange | Again | None:
         """Events of the log; None if there are none. ``"again"``: another process was quicker, or
@@ -240,7 +242,7 @@ class RangeClaimer:
         statements, began = self._shared.statements.ranges, monotonic()
         moved = {**self._claim, **choice.moved}
         if choice.now:
-            ids = sorted([row[0] for row in choice.now])
+            ids = sorted([row[ID] for row in choice.now])
             taken = Gaps.of(ids).dump()
             try:
                 rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
@@ -254,10 +256,11 @@ class RangeClaimer:
 
     async def _set_aside(self, connection: Connection, choice: Selection) -> None:
         if choice.later:
-            documents = {(row[0], row[1]): scheduled(row, FOREVER_SECONDS) for row in choice.later}
-            await set_aside(
-                connection, self._shared.statements.park, self._listener.name, documents
-            )
+            park, name = self._shared.statements.park, self._listener.name
+            documents = {
+                (row[ID], row[EVENT_ID]): scheduled(row, FOREVER_SECONDS) for row in choice.later
+            }
+            await set_aside(connection, park, name, documents)
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Selection:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
@@ -269,7 +272,7 @@ class RangeClaimer:
             rows = await self._turns.read(asked, old, room, look.ceiling, urgent=urgent)
             if rows:
                 chosen, _ = self._cut(rows, size)
-                left = leaving(old.read_to, old.holes, [row[0] for row in chosen])
+                left = leaving(old.read_to, old.holes, [row[ID] for row in chosen])
                 return Selection(old, chosen, *left, look)
         while True:
             rows, self._is_behind = await self._reader.read(
@@ -279,7 +282,7 @@ class RangeClaimer:
                 chosen, others = self._cut(rows, size)
                 gaps = old.holes.copy()
                 for each in others:
-                    gaps.add(each[0], each[0])
+                    gaps.add(each[ID], each[ID])
                 self._is_behind = self._is_behind or bool(others)
                 return Selection(old, chosen, old.read_to, gaps, look)
             # All of other types. Not from the row again: it stays where it was until something is

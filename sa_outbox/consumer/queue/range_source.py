@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import ID
+
 from ..fault.refusals import ReadRefused, unreadable
 from ..handler.delivery import InFlight
 from ..loop.due import can_be_read
@@ -70,11 +72,11 @@ class RangeSource:
     async def begin(self) -> Sequence[InFlight] | None:
         rows = await self._read_again() if self._rows is None else self._rows
         self._rows = None
-        self._progress.holds(row[0] for row in rows)
+        self._progress.holds(row[ID] for row in rows)
         if not rows:
             return None
         quarantine = self._quarantine
-        quarantine.covers([row[0] for row in rows])
+        quarantine.covers([row[ID] for row in rows])
         self._items = [self._checked(item) for item in _items(rows)]
         if quarantine.alone:  # these first
             suspects = set(quarantine.suspects)
@@ -87,7 +89,7 @@ class RangeSource:
     def _withdrawn(self, rows: Sequence[Any]) -> list[InFlight]:
         """Those that somebody cancelled before they could begin."""
         asked = "cancel_requested" in rows[0].keys()  # noqa: SIM118 - no dict
-        requested = {row[0] for row in rows if asked and row["cancel_requested"]} | self._requested
+        requested = {row[ID] for row in rows if asked and row["cancel_requested"]} | self._requested
         found = (self.withdraw(each) for each in sorted(requested))
         return [item for item in found if item is not None]
 
@@ -157,5 +159,5 @@ class RangeSource:
 
 def _items(rows: Sequence[Any]) -> list[InFlight]:
     if "state" not in rows[0].keys():  # noqa: SIM118 - no dict; new events of the log: most
-        return [InFlight(row, row[0]) for row in rows]
-    return [InFlight(row, row[0], attempts=row["attempts"], state=row["state"]) for row in rows]
+        return [InFlight(row, row[ID]) for row in rows]
+    return [InFlight(row, row[ID], attempts=row["attempts"], state=row["state"]) for row in rows]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import ID, PRIORITY, WAIT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -13,10 +15,6 @@ if TYPE_CHECKING:
 
 PASSED_OVER = 10_000
 """Ids of other listeners' events after which the cursor is written for them alone, at once."""
-
-
-PRIORITY, WAIT = 8, 10
-"""Columns of an event: by its name, each would be looked up for each event."""
 
 
 def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
@@ -44,8 +42,8 @@ def within(rows: Sequence[Any], most: int) -> tuple[list[Any], list[Any]]:
 
 def scheduled(row: Any, forever: float) -> dict[str, Any]:
     """The row of one that is for later, in *forever* seconds at most. Pure."""
-    delay = min(max(row["wait"] or 0.0, 0.0), forever)
-    return {"position": row[0], "state": "scheduled", "delay": delay, "attempts": 0}
+    delay = min(max(row[WAIT] or 0.0, 0.0), forever)
+    return {"position": row[ID], "state": "scheduled", "delay": delay, "attempts": 0}
 
 
 class Selection:
@@ -60,8 +58,8 @@ class Selection:
         self.later = [
             row for row in rows if row[PRIORITY] < 0 or (row[WAIT] is not None and row[WAIT] > 0)
         ]
-        late = {row[0] for row in self.later}
-        self.now = [row for row in rows if row[0] not in late] if late else rows
+        late = {row[ID] for row in self.later}
+        self.now = [row for row in rows if row[ID] not in late] if late else rows
         self.gaps = gaps
         passed = position - old.saved.position
         # Retention waits for a hole in the queue's row, also when nobody can fill it any more.

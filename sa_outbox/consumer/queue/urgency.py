@@ -58,9 +58,9 @@ class Urgency:
         began = monotonic()
         if began >= self._fair_at:
             bounds["window"] = FAIR_WINDOW
-            differ = any(row[0] for row in await asked.rows(self._differ, **bounds))
+            differ = any(row["differ"] for row in await asked.rows(self._differ, **bounds))
             chosen = await asked.rows(self._choose_turns, **bounds, limit=TURNS) if differ else ()
-            self._turns = [row[0] for row in chosen]
+            self._turns = [row["id"] for row in chosen]
             now = monotonic()
             self._fair_at = now + (now - began) / FAIR_SHARE
         # Others may have taken some since, or we ourselves.

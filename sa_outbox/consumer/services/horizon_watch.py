@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from sa_outbox.event.row import EVENT_ID, ID
 from sa_outbox.observe import CommitsLost, HorizonHeld, IdsNotDrawn, Looked
 from sa_outbox.sql.log import reads
 from sa_outbox.sql.log.large_events import BUDGET
@@ -84,7 +85,7 @@ class HorizonWatcher:
                 return []
             raise
         if rows:
-            self._continuity.has_read(rows[-1][0], rows[-1][1])
+            self._continuity.has_read(rows[-1][ID], rows[-1][EVENT_ID])
         return [] if has_hidden(rows) else rows
 
     async def look(self) -> HorizonSnapshot:

@@ -142,7 +142,7 @@ class Wakeup:
     async def _probe(self, driver: Driver) -> None:
         with anyio.fail_after(self._probe_timeout):
             rows = await driver.fetch(self._statements.listening.sql)
-        if self._channel not in {row[0] for row in rows}:
+        if self._channel not in {row["channel"] for row in rows}:
             raise NotListening
 
     def _hear(self, _driver: object, _pid: int, _channel: str, message: object) -> None:

@@ -12,6 +12,7 @@ from sa_outbox.errors import DecodeError
 from sa_outbox.event.causation import DEPTH, TREE
 from sa_outbox.event.codec import decode
 from sa_outbox.event.event import OWN_TYPES, uuid7
+from sa_outbox.event.row import HEADERS, TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +45,7 @@ def _dead_lettered(listener: str, item: InFlight, headers: dict[str, Any]) -> di
     return {
         "event_id": str(uuid7()),
         "event_type": DEAD_LETTERED,
-        "tenant": item.row[4],
+        "tenant": item.row[TENANT],
         "headers": {
             "causation_id": event_id,
             DEPTH: _depth_of(headers) + 1,
@@ -63,10 +64,10 @@ def _dead_lettered(listener: str, item: InFlight, headers: dict[str, Any]) -> di
 
 
 def _headers_of(item: InFlight) -> dict[str, Any]:
-    if item.row[6] is None:  # too large to be read, or refused
+    if item.row[HEADERS] is None:  # too large to be read, or refused
         return {}
     try:
-        headers = decode(item.row[6])
+        headers = decode(item.row[HEADERS])
     except DecodeError:  # then it is why this one is dead
         return {}
     return headers if isinstance(headers, dict) else {}

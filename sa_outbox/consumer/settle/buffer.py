@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
+
+from sa_outbox.event.row import ID
 
 from ..connection.errors import is_refusal
 from ..fault.refusals import PARTS, condemn, is_unattempted
@@ -159,10 +161,11 @@ class SettlementBuffer:
         no end."""
         self._unmarked.discard(item.position)
         mark, position = self._statements.suspects.mark, item.position
-        count: int = await self._suspect(mark, [position], suspect=position)
+        row = await self._suspect(mark, [position], suspect=position)
+        count: int = row["marks"]
         return count
 
-    async def _suspect(self, query: Query, whom: list[int], **values: object) -> int:
+    async def _suspect(self, query: Query, whom: list[int], **values: object) -> Any:
         async with self.lock:
             # Before: if the answer is lost, it may be written.
             self.noted.update(whom)
@@ -171,8 +174,7 @@ class SettlementBuffer:
             rows = await self._shared.connections.rows(query, **self._lease.term, **stand, **values)
         if not rows:
             raise self._lease.lost()
-        found: int = rows[0][0]
-        return found
+        return rows[0]
 
     async def take_notes_back(self) -> None:
         """What was noted here and is in nobody's hands any more: no suspects, if this ends well."""
@@ -199,9 +201,9 @@ class SettlementBuffer:
         a range holds it until now."""
         unsettled = self._progress.unsettled
         return [
-            item.row[0]
+            item.row[ID]
             for item in items
-            if item.outcome != "hold" and (not item.state or item.row[0] in unsettled)
+            if item.outcome != "hold" and (not item.state or item.row[ID] in unsettled)
         ]
 
     def plan(self, items: Sequence[InFlight], new: Saved, *, counted: bool = True) -> list[Write]:

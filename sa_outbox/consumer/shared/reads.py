@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import MATCHES, PAYLOAD
 from sa_outbox.sql.log.large_events import BUDGET, SMALL
 
-from ..fault.refusals import PAYLOAD, ReadRefused, Refusals
+from ..fault.refusals import ReadRefused, Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ def has_hidden(rows: list[Any]) -> bool:
     """Whether a plain read omitted an event's payload. Those of other types have none."""
     if None not in [row[PAYLOAD] for row in rows]:
         return False
-    return any(row[PAYLOAD] is None and row["matches"] for row in rows)
+    return any(row[PAYLOAD] is None and row[MATCHES] for row in rows)
 
 
 class Reads:

@@ -225,7 +225,8 @@ class LogPartitions:
         """Copy some events; None: another process is doing it."""
         # The last id, the writers, then the read: see consumer/position/horizon.py.
         last = (await self.drawn()).last
-        holders = {row[0] for row in await self._connection.rows(self._holders)}
+        rows = await self._connection.rows(self._holders)
+        holders = {row["virtualtransaction"] for row in rows}
         final = horizon.look(last, holders).final
         copied = 0
         async with self._connection.transaction():

@@ -93,7 +93,7 @@ def mark(tables: Tables, *, ranges: bool = False) -> TextClause:
         UPDATE {table} SET suspects = jsonb_set(suspects, ARRAY[{suspect}],
             (coalesce(suspects -> {suspect}, '[]') - CAST(:token AS text))
             || to_jsonb(CAST(:token AS text))), {_RENEWED}
-        WHERE {which} AND {_FENCED} RETURNING jsonb_array_length(suspects -> {suspect})
+        WHERE {which} AND {_FENCED} RETURNING jsonb_array_length(suspects -> {suspect}) AS marks
         """
     ).bindparams(*_TERM, *_STAND, bindparam("suspect", type_=BigInteger))
 

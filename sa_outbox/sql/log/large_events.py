@@ -17,6 +17,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Uuid
 
+from ...event.row import COLUMNS
 from ..server.times import seconds_until
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def in_ascii(column: str) -> str:
 
 
 def event_columns(source: str, *, payload: str, headers: str) -> str:
-    """The columns of an event, as described in ``reads.py``."""
+    """The columns of an event but for ``matches``, as described in ``event/row.py``."""
     o = source
     return f"""
     {o}.id, {o}.event_id, {o}.event_type, {o}.key, {o}.tenant, {payload} AS payload,
@@ -56,13 +57,15 @@ def plain(inner: str) -> str:
     """*inner* selects events in order, and is planned by itself (LIMIT, OFFSET): each text is built
     once."""
     fits = "octet_length(e.payload) + octet_length(e.headers) <= :each"
-    return f"""
-        SELECT e.id, e.event_id, e.event_type, e.key, e.tenant,
-            CASE WHEN {fits} THEN e.payload END AS payload,
-            CASE WHEN {fits} THEN e.headers END AS headers,
-            e.run_at, e.priority, e.created_at, e.wait, e.matches
-        FROM ({inner}) AS e ORDER BY e.id
-        """
+    texts = {name: f"CASE WHEN {fits} THEN e.{name} END" for name in ("payload", "headers")}
+    return f"SELECT {selected(**texts)} FROM ({inner}) AS e ORDER BY e.id"
+
+
+def selected(**instead: str) -> str:
+    """The columns of an event in their order, from a subquery ``e``; for some, SQL *instead*."""
+    return ", ".join(
+        f"{instead[name]} AS {name}" if name in instead else f"e.{name}" for name in COLUMNS
+    )
 
 
 def readable_columns(source: str, *, only_matching: bool = False) -> str:
@@ -93,16 +96,12 @@ def careful(inner: str, *, order: str = "id", more: str = "") -> str:
     are followed by size (bytes of text) and so_far (the running sum, including this event)."""
     fits = "e.size <= :largest"
     comes = f"CASE WHEN {fits} THEN e.size ELSE 0 END"
-    texts = ", ".join(f"CASE WHEN {fits} THEN e.{name} END AS {name}" for name in _TEXTS[3:])
-    named = ", ".join(
-        f"CASE WHEN {fits} OR octet_length(e.{name}) <= {SHORT} THEN e.{name} END AS {name}"
-        for name in _TEXTS[1:3]
-    )
+    texts = {name: f"CASE WHEN {fits} THEN e.{name} END" for name in ("payload", "headers")}
+    for name in ("key", "tenant"):
+        texts[name] = f"CASE WHEN {fits} OR octet_length(e.{name}) <= {SHORT} THEN e.{name} END"
+    texts["event_type"] = f"CASE WHEN {fits} THEN e.event_type ELSE left(e.event_type, 200) END"
     return f"""
-        SELECT e.id, e.event_id,
-            CASE WHEN {fits} THEN e.event_type ELSE left(e.event_type, 200) END AS event_type,
-            {named}, {texts}, e.run_at, e.priority, e.created_at, e.wait, e.matches{more},
-            e.size, e.so_far
+        SELECT {selected(**texts)}{more}, e.size, e.so_far
         FROM (
             SELECT e.*, CAST(sum({comes}) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)
                              AS bigint) AS so_far

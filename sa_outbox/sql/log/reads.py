@@ -1,10 +1,7 @@
 """Statements that read events from the log, for a listener.
 
-Columns: id, event_id, event_type, key, tenant, payload and headers as text (so a value that can't
-be decoded fails alone, not its whole batch), run_at and created_at as seconds since 1970 (no
-timestamp exceeds a float), priority, wait (seconds until run_at; None without one), and matches
-(whether the listener wants this type, and it is of its partition). What is too large or unreadable
-comes without a payload: ``large_events.py``.
+Each returns the columns of ``event/row.py``, some with others after them. What is too large or
+unreadable comes without a payload: ``large_events.py``.
 """
 
 from __future__ import annotations

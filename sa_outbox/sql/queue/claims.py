@@ -144,7 +144,7 @@ def differ(tables: Tables, types: Sequence[str]) -> TextClause:
         f"""
         WITH first AS MATERIALIZED (SELECT tenant FROM {waiting} ORDER BY id LIMIT 1)
         SELECT EXISTS (SELECT FROM {waiting}
-                       AND tenant IS DISTINCT FROM (SELECT tenant FROM first))
+                       AND tenant IS DISTINCT FROM (SELECT tenant FROM first)) AS differ
         FROM first
         """,
         types,
@@ -281,8 +281,7 @@ def take_due(tables: Tables) -> TextClause:
             UPDATE {deliveries} AS d SET range = made.part, updated_at = clock_timestamp()
             FROM kept, made WHERE d.listener = :name AND d.position = kept.place
         )
-        SELECT e.id, e.event_id, e.event_type, e.key, e.tenant, e.payload, e.headers, e.run_at,
-               e.priority, e.created_at, e.wait, e.matches{known}, e.size, made.*
+        SELECT {large_events.selected()}{known}, e.size, made.*
         FROM made LEFT JOIN kept AS e ON e.id IS NOT NULL ORDER BY {order}
         """
     ).bindparams(

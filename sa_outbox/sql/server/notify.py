@@ -74,4 +74,4 @@ def prepare_connection() -> TextClause:
 
 def listening() -> TextClause:
     """The channels this connection listens on, one row each. Used to check that it is alive."""
-    return text("SELECT pg_listening_channels()")
+    return text("SELECT pg_listening_channels() AS channel")
