@@ -3,6 +3,7 @@
 ==================  ==============================================================================
 ``event.py``        ``Event``: a fact, written once in the transaction that made it true
 ``row.py``          the columns of the row that an event is read as
+``stored.py``       from a row to the event that a handler gets
 ``types.py``        typed events: a class, its name in the log, versions and upcasters
 ``validation.py``   what ``add_event`` accepts beside the payload; wrong arguments are refused
                     here

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
 from enum import Enum
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
-from ..errors import PayloadNotKnown, WrongArgument
+from ..errors import DecodeError, PayloadNotKnown, WrongArgument
+from .codec import decode
 from .validation import checked_text
 
 if TYPE_CHECKING:
@@ -59,32 +60,32 @@ OWN_TYPES: Final = "outbox."
 """Prefix of the outbox's own event types; nobody else may add such events."""
 NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
 MAX_REFERENCE_BYTES: Final = 1000
-_set, _new = object.__setattr__, object.__new__
+_set = object.__setattr__
 
 left_results: set[str] = set()
 """Event types for which a handler of this process has left a result. Usually empty, which avoids
 checking each event."""
 
 
-class _Fields(Generic[P_co]):
-    """An event's fields while they can still be set: see ``stored_event``."""
+class EventFields(Generic[P_co]):
+    """An event's fields while they can still be set: see ``stored.py``."""
 
     __slots__ = (
         "__weakref__",
         "_cancel_requested",
+        "_created_at",
         "_headers",
         "_key",
         "_payload",
         "_result_ref",
+        "_run_at",
         "_text",
-        "created_at",
         "duplicate_of",
         "event_id",
         "event_type",
         "idempotency_key",
         "position",
         "priority",
-        "run_at",
         "tenant",
     )
 
@@ -92,28 +93,26 @@ class _Fields(Generic[P_co]):
     """Made by the producer (UUID version 7); the same for every listener and every attempt."""
     event_type: str
     tenant: str | None
-    run_at: datetime | None
-    """Not before this time; None for an event without a schedule, or one added with ``delay``
-    (the database computes that one's time)."""
     priority: int
     idempotency_key: str | None
     position: int | None
     """The event's position in the log; None on the producer's side, where it is unknown."""
-    created_at: datetime | None
-    """When it was written, by the database's clock; None on the producer's side."""
     duplicate_of: UUID | None
     """Set by the flush: the earlier event with the same idempotency key, because of which this one
     was not written."""
-    _headers: Mapping[str, str | int]
-    _payload: P_co | _NotKnown
     _key: str | _NotKnown | None
+    # As stored, until somebody asks: a handler rarely reads all of its event.
+    _headers: Mapping[str, str | int] | str
+    _run_at: datetime | float | None
+    _created_at: datetime | float | None
+    _text: str | None
     # Not set until needed: there is one event object per attempt, and few need these.
+    _payload: P_co | _NotKnown
     _cancel_requested: bool
     _result_ref: str
-    _text: str
 
 
-class Event(_Fields[P_co]):
+class Event(EventFields[P_co]):
     """One event. Both sides use this class: ``add_event`` returns it, and a handler gets it.
 
     It is immutable: many listeners may see the same event.
@@ -138,21 +137,26 @@ class Event(_Fields[P_co]):
     ) -> None:
         _set(self, "event_type", event_type)
         _set(self, "_payload", payload)
+        _set(self, "_text", None)
         _set(self, "event_id", uuid7() if event_id is None else event_id)
         _set(self, "_key", key)
         _set(self, "tenant", tenant)
         _set(self, "_headers", {} if headers is None else headers)
-        _set(self, "run_at", run_at)
+        _set(self, "_run_at", run_at)
         _set(self, "priority", priority)
         _set(self, "idempotency_key", idempotency_key)
         _set(self, "position", position)
-        _set(self, "created_at", created_at)
+        _set(self, "_created_at", created_at)
         _set(self, "duplicate_of", None)
 
     @property
     def payload(self) -> P_co:
         """The payload. On the producer's side, the object that was given; its value at that moment
-        is what is stored."""
+        is what is stored. In a handler without a class for it, it is decoded when it is first read,
+        and :class:`DecodeError` is raised if that is impossible."""
+        if self._text is not None:
+            _set(self, "_payload", decode(self._text))
+            _set(self, "_text", None)  # whoever has the payload may change it
         if self._payload is NOT_KNOWN:
             raise PayloadNotKnown(
                 f"the payload of {self.event_type!r} is a callable and was not evaluated yet; "
@@ -171,7 +175,26 @@ class Event(_Fields[P_co]):
 
     @property
     def headers(self) -> Mapping[str, str | int]:
-        return MappingProxyType(self._headers)
+        headers = self._headers
+        if isinstance(headers, str):
+            headers = decode(headers)
+            if type(headers) is not dict:
+                raise DecodeError("the stored headers are not an object")
+            _set(self, "_headers", headers)
+        return MappingProxyType(headers)
+
+    @property
+    def run_at(self) -> datetime | None:
+        """Not before this time; None for an event without a schedule, or one added with ``delay``
+        (the database computes that one's time)."""
+        at = self._run_at
+        return at if at is None or isinstance(at, datetime) else as_time(at)
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it was written, by the database's clock; None on the producer's side."""
+        at = self._created_at
+        return at if at is None or isinstance(at, datetime) else as_time(at)
 
     @property
     def cancel_requested(self) -> bool:
@@ -213,47 +236,17 @@ class Event(_Fields[P_co]):
         return f"<Event {self.event_type} {self.event_id}>"
 
 
+def as_time(seconds: float) -> datetime:
+    """A stored time. Raises :class:`DecodeError` for one that Python does not know."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise DecodeError(f"a stored time ({seconds}) is outside Python's range") from None
+
+
 def stored_text(event: Event[object]) -> str | None:
     """The payload as stored, if nobody has decoded it."""
-    return getattr(event, "_text", None)
-
-
-def stored_event(
-    event_type: str,
-    payload: object,
-    event_id: UUID,
-    key: str | None,
-    tenant: str | None,
-    headers: Mapping[str, str | int],
-    run_at: datetime | None,
-    priority: int,
-    position: int,
-    created_at: datetime,
-    unread: type[Event[object]] | None = None,
-) -> Event[object]:
-    """Create an event from a row of the log. Takes a seventh of the time of ``Event(...)``: the
-    fields are set before the object becomes an immutable event.
-
-    With *unread*, the event is of that class, and *payload* is the stored text.
-    """
-    made: Any = _new(_Fields)
-    made.event_type = event_type
-    if unread is None:
-        made._payload = payload  # noqa: SLF001 - its own attribute
-    else:
-        made._text = payload  # noqa: SLF001 - its own attribute
-    made.event_id = event_id
-    made._key = key  # noqa: SLF001 - its own attribute
-    made.tenant = tenant
-    made._headers = headers  # noqa: SLF001 - its own attribute
-    made.run_at = run_at
-    made.priority = priority
-    made.idempotency_key = None
-    made.position = position
-    made.created_at = created_at
-    made.duplicate_of = None
-    made.__class__ = unread or Event
-    return made  # type: ignore[no-any-return]  # a cast would be a call for each event
+    return event._text  # noqa: SLF001 - its own module
 
 
 def now_known(event: Event[object], *, payload: object, key: str | None) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event
-from sa_outbox.consumer.handler.delivery import load_unread
 from sa_outbox.errors import ConfigError
+from sa_outbox.event.stored import load_to_forward
 from sa_outbox.relay import CloudEvents, Message, Plain
 from sa_outbox.relay.envelope import STRUCTURED, sequence
 from sa_outbox.relay.message import JSON
@@ -184,7 +184,7 @@ class TestAsStored:
     @pytest.fixture
     def unread(self) -> Event[Any]:
         row = (7, UUID(int=9), "test_envelope.stored", None, None, self.TEXT, "{}", None, 0, 0.0)
-        return load_unread(row, None)
+        return load_to_forward(row, None)
 
     @pytest.mark.parametrize("envelope", [Plain(), CloudEvents("/shop")])
     def test_no_digit_is_lost(self, unread: Event[Any], envelope: Plain | CloudEvents) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -19,10 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Event
-from sa_outbox.consumer.handler.delivery import InFlight, UnreadEvent, load_event, load_unread
+from sa_outbox.consumer.handler.delivery import InFlight
 from sa_outbox.errors import DecodeError
 from sa_outbox.event.codec import encode_plain
 from sa_outbox.event.event import Json, stored_text
+from sa_outbox.event.stored import load_event, load_to_forward, load_whole
 from sa_outbox.event.types import event_type, upcaster
 
 EVENT_ID = UUID(int=9)
@@ -182,13 +184,31 @@ class TestPayloadClass:
 class TestUnreadableRows:
     @pytest.mark.parametrize("text", ["", "{", "{'a': 1}", "NaN", "1e999999", "[" * 100_000])
     def test_a_payload(self, text: str) -> None:
-        with pytest.raises(DecodeError):
-            load_event(row(text), None)
+        event = load_event(row(text), None)
 
-    @pytest.mark.parametrize("text", ["", "[]", "null", '"x"', "5", "{"])
-    def test_headers(self, text: str) -> None:
+        for _ in range(2):  # each time: a handler may catch the first
+            with pytest.raises(DecodeError):
+                _ = event.payload
         with pytest.raises(DecodeError):
-            load_event(row("{}", text), None)
+            load_event(row(text), AsDataclass)
+        with pytest.raises(DecodeError):
+            load_whole(row(text), None)
+
+    @pytest.mark.parametrize("load", [load_event, load_whole, load_to_forward])
+    @pytest.mark.parametrize("text", ["", "[]", "null", '"x"', "5"])
+    def test_headers(self, text: str, load: Callable[..., Event[Any]]) -> None:
+        with pytest.raises(DecodeError):
+            load(row("{}", text), None)
+
+    @pytest.mark.parametrize("text", ["{", '{"a": 1e999999}', '{"a": ' + "[" * 100_000])
+    def test_headers_that_begin_well(self, text: str) -> None:
+        with pytest.raises(DecodeError):
+            _ = load_event(row("{}", text), None).headers
+        with pytest.raises(DecodeError):
+            load_event(row('{"order_id": 1}', text, event_type="test_item.registered"), None)
+        for load in (load_whole, load_to_forward):
+            with pytest.raises(DecodeError):
+                load(row("{}", text), None)
 
     @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 1e12, -1e12, 1e300])
     def test_a_time_that_python_can_not_tell(self, seconds: float) -> None:
@@ -217,11 +237,11 @@ class TestUnreadableRows:
 
 
 class TestUnread:
-    """What a relay gets: read when somebody asks."""
+    """What nobody has asked for is as it is stored."""
 
-    def test_everything_but_the_payload_is_there(self) -> None:
+    def test_what_is_read_late_is_what_is_read_at_once(self) -> None:
         given = row('{"n": 1}', '{"version": 2, "note": "x"}', run_at=5.0, created_at=6.0)
-        unread, read = load_unread(given, None), load_event(given, None)
+        unread, read = load_event(given, None), load_whole(given, None)
 
         fields = ("event_id", "event_type", "key", "tenant", "run_at", "priority", "position")
         for name in (*fields, "created_at", "headers"):
@@ -230,7 +250,7 @@ class TestUnread:
         assert stored_text(read) is None
 
     def test_whoever_asks_gets_the_payload_and_may_change_it(self) -> None:
-        event = load_unread(row('{"n": 1, "secret": "x"}'), None)
+        event = load_to_forward(row('{"n": 1, "secret": "x"}'), None)
 
         del event.payload["secret"]
 
@@ -238,23 +258,39 @@ class TestUnread:
         assert stored_text(event) is None, "it would have the secret still"
 
     def test_it_stays_as_it_was_and_can_be_pickled(self) -> None:
-        event = load_unread(row('{"n": 1}'), None)
+        event = load_to_forward(row('{"n": 1}'), None)
 
         with pytest.raises(AttributeError):
             event.tenant = "other"
         again = pickle.loads(pickle.dumps(event))
 
-        assert type(again) is UnreadEvent
+        assert type(again) is Event
+        assert stored_text(again) == '{"n": 1}'
         assert again.payload == event.payload == {"n": 1}
 
+    def test_what_was_changed_is_what_a_copy_has(self) -> None:
+        event = load_event(row('{"n": 1}', '{"x": "y"}', created_at=1e9), None)
+        event.payload["n"] = 2
+
+        for again in (copy.copy(event), copy.deepcopy(event), pickle.loads(pickle.dumps(event))):
+            assert again.payload == {"n": 2}
+            assert (again.headers, again.created_at) == (event.headers, event.created_at)
+
+    def test_the_headers_of_two_copies_are_read_apart(self) -> None:
+        event = load_event(row("{}", '{"x": "y"}'), None)
+        again = copy.copy(event)
+
+        assert again.headers == event.headers == {"x": "y"}
+        assert again._headers is not event._headers
+
     def test_what_can_not_be_read_is_an_error_when_it_is_asked_for(self) -> None:
-        event = load_unread(row("[" * 100_000 + "]" * 100_000), None)
+        event = load_to_forward(row("[" * 100_000 + "]" * 100_000), None)
 
         with pytest.raises(DecodeError):
             _ = event.payload
 
     def test_a_registered_type_is_read_at_once(self) -> None:
-        event = load_unread(row('{"id": 1}', event_type="test_item.registered"), None)
+        event = load_to_forward(row('{"id": 1}', event_type="test_item.registered"), None)
 
         assert event.payload == Registered(1)
         assert stored_text(event) is None

@@ -14,10 +14,10 @@ from sa_outbox.errors import HandlerTimeout, OutboxError
 from sa_outbox.event import tracing
 from sa_outbox.event.causation import HandledBatch, handled, handled_batch
 from sa_outbox.event.event import left_results, now_cancel_requested
+from sa_outbox.event.stored import load_event, load_to_forward, load_whole
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
 
 from .deadline import Deadline, Interrupted
-from .delivery import load_event, load_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,23 +62,23 @@ class HandlerCall:
     ) -> None:
         self._listener = listener
         self._handler = listener.handler
-        self._call = listener.call
-        self._load = load_event if listener.forwarding is None else load_unread
+        self._call = call = listener.call
         self._threads = threads
         self._observers = observers
         self._stuck = on_stuck
         self._lifetime = lifetime
         self.argument: Any = None
         """The event or events being handled."""
-        timeout = listener.timeout
-        self._timeout = None if timeout is None else timeout.total_seconds()
+        self._timeout = None if listener.timeout is None else listener.timeout.total_seconds()
         self.deadline = Deadline(self._timeout, self._ignored)
         self._returned_reported = False
         self._tracing = tracing.present
-        call = listener.call
         is_bare = call.is_async and call.session == "none" and not call.batch
         self.is_plain = is_bare and self._tracing is None
         """Whether ``sweep`` may be used."""
+        # Of a batch, an event that can't be read must fail alone; a span reads the headers.
+        load = load_whole if call.batch or self._tracing is not None else load_event
+        self._load = load if listener.forwarding is None else load_to_forward
         self.give_way_at = 0.0
 
     def close(self) -> None:

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sa_outbox.errors import DecodeError
-from sa_outbox.event.codec import decode
-from sa_outbox.event.event import Event, stored_event
-from sa_outbox.event.row import (
-    CREATED_AT,
-    EVENT_ID,
-    EVENT_TYPE,
-    HEADERS,
-    ID,
-    KEY,
-    PAYLOAD,
-    PRIORITY,
-    RUN_AT,
-    TENANT,
-)
-from sa_outbox.event.types import event_types, version_of
+from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, ID, KEY
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -101,101 +85,3 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     def event_type(self) -> str:
         found: str = self.row[EVENT_TYPE]
         return found
-
-
-def load_event(row: Any, payload_class: type | None) -> Event[Any]:
-    """Create the event that a handler gets: a new one for each attempt, because handlers modify
-    things.
-
-    Raises :class:`DecodeError` for a payload or header that can't be read.
-    """
-    headers = _headers(row[HEADERS])
-    event_type: str = row[EVENT_TYPE]
-    payload = event_types.load(event_type, version_of(headers), decode(row[PAYLOAD]))
-    if payload_class is not None and not _fits(payload, payload_class):
-        payload = _converted(payload, payload_class, event_type)
-    return stored_event(
-        event_type,
-        payload,
-        row[EVENT_ID],
-        row[KEY],
-        row[TENANT],
-        headers,
-        None if row[RUN_AT] is None else _time(row[RUN_AT]),
-        row[PRIORITY],
-        row[ID],
-        _time(row[CREATED_AT]),
-    )
-
-
-class UnreadEvent(Event[Any]):
-    """Its payload is decoded on first access."""
-
-    __slots__ = ()
-
-    @property
-    def payload(self) -> Any:
-        try:
-            return self._payload
-        except AttributeError:
-            found = decode(self._text)
-            object.__setattr__(self, "_payload", found)
-            # Whoever has it may change it: from now on this is what is sent.
-            object.__delattr__(self, "_text")
-            return found
-
-
-def load_unread(row: Any, payload_class: type | None) -> Event[Any]:
-    """Create the event that a relay gets. Most relays send the payload exactly as stored, so it is
-    not decoded, except for types with a class, whose older versions are upgraded before they are
-    sent."""
-    event_type: str = row[EVENT_TYPE]
-    if event_types.knows(event_type):
-        return load_event(row, payload_class)
-    return stored_event(
-        event_type,
-        row[PAYLOAD],
-        row[EVENT_ID],
-        row[KEY],
-        row[TENANT],
-        _headers(row[HEADERS]),
-        None if row[RUN_AT] is None else _time(row[RUN_AT]),
-        row[PRIORITY],
-        row[ID],
-        _time(row[CREATED_AT]),
-        UnreadEvent,
-    )
-
-
-def _headers(text: str) -> dict[str, Any]:
-    if text == "{}":
-        return {}
-    headers = decode(text)
-    if type(headers) is not dict:
-        raise DecodeError("the stored headers are not an object")
-    return headers
-
-
-def _fits(payload: Any, payload_class: type) -> bool:
-    try:
-        return isinstance(payload, payload_class)
-    except TypeError:  # a TypedDict: the converter checks its content
-        return False
-
-
-def _time(seconds: float) -> datetime:
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        raise DecodeError(f"a stored time ({seconds}) is outside Python's range") from None
-
-
-def _converted(payload: Any, payload_class: type, event_type: str) -> Any:
-    validate = getattr(payload_class, "model_validate", None)
-    try:
-        return msgspec.convert(payload, payload_class) if validate is None else validate(payload)
-    except (ValueError, TypeError) as error:
-        raise DecodeError(
-            f"the payload of {event_type!r} does not fit {payload_class.__qualname__}, as which "
-            "the handler's argument is annotated"
-        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,61 @@ async def test_a_payload_that_does_not_fit_the_handler_s_annotation_fails_the_ev
         await running.dead("billing")
 
     [dead] = database.dead_letters("billing")
+    assert dead.errors[0]["code"] == "decode"
+
+
+async def test_a_plain_handler_fails_when_it_reads_what_can_not_be_read(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    got: list[int] = []
+
+    @outbox.listener("billing", on="order.*", retry=ONCE)
+    async def charge(event: Event[Any]) -> None:
+        got.append(event.payload["n"])
+
+    @outbox.listener("counting", on="order.*", retry=ONCE)
+    async def count(event: Event[Any]) -> None: ...
+
+    producer.add(1)
+    database.write_raw(payload=NESTED)
+    producer.add(2)
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+        await running.done("billing", 2)
+        await running.done("counting", 3)
+
+    assert got == [1, 2]
+    [dead] = database.dead_letters("billing")
+    assert dead.errors[0]["code"] == "decode"
+
+
+@pytest.mark.parametrize(
+    "row", [{"payload": NESTED}, {"headers": f"jsonb_build_object('a', {NESTED})"}]
+)
+async def test_an_event_of_a_batch_that_can_not_be_read_fails_alone(
+    row: dict[str, str],
+    outbox: Outbox,
+    producer: Producer,
+    unchecked: Database,
+    consuming: Consuming,
+) -> None:
+    batches: list[list[int | None]] = []
+
+    @outbox.listener("billing", on="order.*", retry=ONCE)
+    async def charge(events: Sequence[Event[Any]]) -> None:
+        batches.append([event.position for event in events])
+
+    producer.add(1)
+    unchecked.write_raw(**row)
+    producer.add(2)
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+        await running.done("billing", 2)
+
+    assert batches == [[1, 3]]
+    [dead] = unchecked.dead_letters("billing")
     assert dead.errors[0]["code"] == "decode"
 
 
