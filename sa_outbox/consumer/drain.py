@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from .connection.errors import is_database_error
-from .loop.log_loop import has_drained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
+    from .loop.log_source import LogSource
+    from .loop.loop import DeliveryLoop
     from .supervisor import Supervisor
 
 POLL_SECONDS = 0.2
@@ -73,7 +74,7 @@ async def _is_drained(
     if leasing.unclaimed or any(each.barrier is not None for each in leasing.held.values()):
         return False  # nobody's for the moment, or only a part of the log is read
     for (name, _), loop in tuple(loops.items()):
-        if name not in given_up and not has_drained(loop, number, retries=retries):
+        if name not in given_up and not _has_drained(loop, number, retries=retries):
             return False
     waited_for = [each for each in services.queues if each.listener.name not in given_up]
     if not all(queue.has_read(number) for queue in waited_for):
@@ -117,3 +118,12 @@ async def _behind(services: Supervisor, ceiling: int, besides: Collection[str]) 
         retries=True,
     )
     return bool(rows)
+
+
+def _has_drained(loop: DeliveryLoop[LogSource], look: int, *, retries: bool) -> bool:
+    """Everything visible at that look is settled; with *retries*, what waits for one too."""
+    if not loop.source.has_taken_in(look) or not loop.is_idle:
+        return False
+    if loop.holds_one:
+        return not retries
+    return loop.has_settled_all and not loop.source.has_due(retries=retries)

@@ -26,14 +26,14 @@ async def deliver_ahead_of_horizon(
     queues: Iterable[Queue],
 ) -> None:
     """Those who had read everything at the look of that *number* begin at once."""
-    waiting = [each for each in loops if each.source.has_read_all(number)]
+    waiting = [each for each in loops if each.source.new.are_all_final(number)]
     resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
     stands = [*(each.progress.read_to for each in waiting), *resting.values()]
     if not stands:
         return
     rows = await looker.first_few(min(stands))
     for loop in waiting:
-        loop.source.offer(rows)
+        loop.source.new.offer(rows)
         loop.wake()
     for queue in resting if rows else ():
         queue.offer(rows)

@@ -27,7 +27,7 @@ from .handler.session import AsyncHandlerSession, HandlerSession
 from .lease.alibi import Alibis, Pulse
 from .lease.continuity import Continuity
 from .loop.holder import HeldLeases
-from .loop.log_loop import log_loop
+from .loop.log_source import log_loop
 from .position.horizon import Horizon
 from .queue.queue import Queue
 from .services.crons import CronService

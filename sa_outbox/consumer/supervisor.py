@@ -198,7 +198,7 @@ class Supervisor:
             queue.wake()
 
     def _waiting(self) -> bool:
-        return any(loop.source.waits_at_a_hole for loop in self.holder.loops.values())
+        return any(loop.source.new.wait_at_a_hole for loop in self.holder.loops.values())
 
     def _until_next_look(self, pause: float) -> float:
         if self._waiting():
@@ -207,9 +207,9 @@ class Supervisor:
         interval = self._poll_interval()
         # A cursor finds out that there is a hole when it reads, which is after this.
         is_open = latest.final < latest.ceiling
-        if is_open and any(loop.source.may_meet_a_hole(latest.number) for loop in loops):
+        if is_open and any(loop.source.new.may_meet_a_hole(latest.number) for loop in loops):
             return min(MAX_HOLE_POLL_SECONDS, interval)
-        if is_open or any(loop.source.is_open for loop in loops):
+        if is_open or any(loop.source.new.are_open for loop in loops):
             return min(HOLES_POLL_SECONDS, interval)
         return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
 

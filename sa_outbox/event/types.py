@@ -38,6 +38,8 @@ class EventTypes:
         self._by_class: dict[type, EventType[Any]] = {}
         self._by_name: dict[str, EventType[Any]] = {}
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
+        self.knows: Callable[[str], bool] = self._by_name.__contains__
+        """Whether a class is registered under a name. No method: it is asked for each event."""
 
     def register(self, name: str, *, version: int = 1) -> Callable[[type[T]], type[T]]:
         """Class decorator: store objects of this class as events of type *name*.
@@ -86,10 +88,6 @@ class EventTypes:
         """The current version of a registered name; None if it is not registered."""
         known = self._by_name.get(name)
         return None if known is None else known.version
-
-    def knows(self, name: str) -> bool:
-        """Whether a class is registered under *name*."""
-        return name in self._by_name
 
     def load(self, name: str, version: int, payload: Any) -> Any:
         """Build the registered object from decoded JSON; the payload of an unregistered name stays

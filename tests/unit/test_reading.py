@@ -6,13 +6,16 @@ from collections.abc import Callable
 from copy import copy
 from datetime import timedelta
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sa_outbox.consumer.lease.continuity import Continuity
 from sa_outbox.consumer.loop import reader as reading
+from sa_outbox.consumer.loop.new_events import NewEvents
 from sa_outbox.consumer.loop.reader import Reader, up_to_a_hole
 from sa_outbox.consumer.position.gaps import Gaps
 from sa_outbox.consumer.position.horizon import HorizonSnapshot
@@ -101,6 +104,94 @@ class Reading(Consuming):
         return [row.position for row in rows], more
 
 
+class ReadingAhead(Reading):
+    """A listener whose next batch is read at any moment, and taken in at any later one, or never.
+
+    With the real ``NewEvents``. Looks, commits and reconnects come in between; so does doubt, and
+    barriers that are set and lifted.
+    """
+
+    def restart(self) -> None:
+        super().restart()
+        self.continuity = Continuity(self.horizon)
+        lease: Any = SimpleNamespace(barrier=None)
+        self.lease = lease
+        connections: Any = LogOf(self.log, self.reader)
+        self.new = NewEvents(
+            self.reader, self.lease, self.progress, self.horizon, self.continuity, connections
+        )
+        self.is_reading = False
+
+    def further_steps(self) -> dict[Callable[[], None], float]:
+        ahead = {self.begins_to_read_ahead: 8, self.reads_ahead: 6, self.is_offered_some: 2}
+        return {**ahead, self.doubts: 0.3, self.sets_a_barrier: 0.4, self.lifts_the_barrier: 1}
+
+    def begins_to_read_ahead(self) -> None:
+        if self.new.starts_ahead(0.0):
+            assert not self.is_reading, "two reads at once"
+            self.is_reading = True
+            self.emit("begins to read ahead")
+
+    def reads_ahead(self) -> None:
+        if self.is_reading:
+            self.is_reading = False
+            finished(self.new.read_ahead(self.random.choice([1, 3, 1000])))
+            self.emit(f"has read ahead {self.new._batch and self.new._batch.rows}")
+
+    def is_offered_some(self) -> None:
+        super().is_offered_some()
+        self.new.offer(self.offered)
+
+    def doubts(self) -> None:
+        self.emit("is in doubt")
+        self.continuity.doubt()
+
+    def sets_a_barrier(self) -> None:
+        self.lease.barrier = self.progress.read_to + self.random.randint(0, 2)
+        self.emit(f"has a barrier at {self.lease.barrier}")
+
+    def lifts_the_barrier(self) -> None:
+        self.lease.barrier = None
+        self.emit("has no barrier")
+
+    def take_in(self, room: int) -> bool:
+        offered = [row[0] for row in self.new.take_offered(room)]
+        self.emit(f"takes {offered} of what is offered; then {self.progress.holes}")
+        self.taken(offered)
+        self.deliver(offered)
+        if self.new.are_there(0.0):
+            rows, _ = finished(self.new.take(room, 0.0))
+            found = [row.position for row in rows]
+            self.emit(f"takes in {found}, room {room}; then {self.progress.holes}")
+            barrier = self.lease.barrier
+            assert barrier is None or all(each <= barrier for each in found), "above the barrier"
+            self.taken(found)
+            self.deliver(found)
+        return self.new.next_at() == 0.0
+
+    def come_to_an_end(self) -> None:
+        self.lifts_the_barrier()
+        self.reads_ahead()
+        super().come_to_an_end()
+
+
+class ReadingAheadInOrder(ReadingAhead):
+    order = "total"
+    settles_in_order = True
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.delivered: list[int] = []
+
+    def taken(self, found: list[int]) -> None:
+        self.delivered += [each for each in found if each not in self.delivered]
+        assert not self.progress.holes, "a hole was passed"
+
+    def come_to_an_end(self) -> None:
+        super().come_to_an_end()
+        assert self.delivered == sorted(self.delivered)
+
+
 class ReadingInOrder(Reading):
     order = "total"
     settles_in_order = True
@@ -166,6 +257,14 @@ class TestAnyOrderOfEvents:
     @given(st.integers(0))
     def test_in_total_order_every_event_comes_after_those_before_it(self, seed: int) -> None:
         ReadingInOrder(seed).play(steps=150)
+
+    @given(st.integers(0))
+    def test_what_is_read_ahead_is_as_good_when_it_is_taken_in(self, seed: int) -> None:
+        ReadingAhead(seed).play(steps=200)
+
+    @given(st.integers(0))
+    def test_in_total_order_too(self, seed: int) -> None:
+        ReadingAheadInOrder(seed).play(steps=200)
 
     @given(st.integers(0))
     def test_a_hole_is_passed_only_when_it_was_waited_for(self, seed: int) -> None:

@@ -6,12 +6,12 @@ a narrow protocol only.
 
 ====================  ============================================================================
 ``holder.py``         a loop for every lease: from the claim until it is released or lost
-``log_loop.py``       puts together the loop of a listener whose cursor is in the log
 ``loop.py``           the loop
 ``source.py``         what a loop asks of its source, and a source of its loop
 ``log_source.py``     the log as a source: new events, and deliveries that are due
 ``due.py``            deliveries with a row: which are due, and which keys they keep waiting
-``reader.py``         reads the next events; the horizon decides how far
+``new_events.py``     the next events, and the batch after them, which is read meanwhile
+``reader.py``         reads events; the horizon decides how far
 ``isolation.py``      finds the one event that the database can't read or settle
 ``lanes.py``          which delivery may be handled next: never two of one lane at once (pure)
 ``held.py``           with order="total": the delivery that everything waits for

@@ -53,6 +53,10 @@ class Lanes:
         if lane not in self._running:
             self._ready.append(lane)
 
+    def put_all(self, items: list[InFlight]) -> None:
+        for item in items:
+            self.put(item)
+
     def take(self) -> InFlight | None:
         """The next event whose lane is free; the lane is not, from now on."""
         if not self._ready:
@@ -171,6 +175,9 @@ class LooseLanes:
     def put(self, item: InFlight) -> None:
         self._waiting.append(item)
 
+    def put_all(self, items: list[InFlight]) -> None:
+        self._waiting.extend(items)
+
     def take(self) -> InFlight | None:
         return self._waiting.popleft() if self._waiting else None
 
@@ -234,6 +241,9 @@ class OneLane:
 
     def put(self, item: InFlight) -> None:
         self._waiting.append(item)
+
+    def put_all(self, items: list[InFlight]) -> None:
+        self._waiting.extend(items)
 
     def take(self) -> InFlight | None:
         if self._is_out or not self._waiting:

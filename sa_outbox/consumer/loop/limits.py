@@ -108,6 +108,10 @@ class LimitedLanes:
         self._waiting.setdefault(_tenant(item), deque()).append(item)
         self.count += 1
 
+    def put_all(self, items: list[InFlight]) -> None:
+        for item in items:
+            self.put(item)
+
     def take(self) -> InFlight | None:
         """The next event that may begin now."""
         soonest = inf

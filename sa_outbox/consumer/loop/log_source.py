@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.event.row import ID, KEY, WAIT
+from sa_outbox.event.row import ID, KEY, PAYLOAD, WAIT
 from sa_outbox.observe import BatchRead
 
-from ..connection.errors import Doubted
+from ..fault.quarantine import CrashQuarantine
 from ..fault.refusals import ReadRefused, unreadable
 from ..handler.delivery import InFlight
+from ..position.progress import Progress
 from .due import DueDeliveries, can_be_read
 from .isolation import Isolation
 from .lanes import Lanes, OneLane
+from .loop import DeliveryLoop
+from .new_events import NewEvents
 from .reader import Reader
 
 if TYPE_CHECKING:
@@ -21,9 +25,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.declare.listener import Listener
 
-    from ..fault.quarantine import CrashQuarantine
     from ..lease.lease import Lease
-    from ..position.progress import Progress
     from ..shared.context import ConsumerContext
     from .limits import AnyLanes
     from .source import Intake
@@ -57,12 +59,11 @@ class LogSource:
         one_by_one = listener.concurrency == 1 and not listener.call.batch
         self.lanes: AnyLanes = OneLane() if one_by_one else Lanes()
         self._refusals = context.refused(listener.name)
-        self._reader = Reader(listener, context.tables, lease.part, lease.count, self._refusals)
-        self.due = DueDeliveries(context, listener, lease, self._reader.reads)
-        self._read_look = 0
-        """The look after which everything visible was taken in, or is about to be (``_more``)."""
-        self._more = False
-        self._offered: Sequence[Any] = ()
+        reader = Reader(listener, context.tables, lease.part, lease.count, self._refusals)
+        self.new = NewEvents(
+            reader, lease, progress, context.horizon, context.continuity, context.connections
+        )
+        self.due = DueDeliveries(context, listener, lease, reader.reads)
         self._taken_over_at: float | None = None
         """By the database's clock, or a little later; asked for when it is needed."""
 
@@ -72,38 +73,54 @@ class LogSource:
     # Taking in
 
     async def take_in(self, intake: Intake) -> None:
-        try:
-            await self._take_in(intake)
-        except ReadRefused as refused:
-            name = self._listener.name
-            await Isolation(self._context, name, self._refusals).of_read(refused)
-            intake.wake()
-
-    async def _take_in(self, intake: Intake) -> None:
         now = monotonic()
         if now >= self.due.refresh_at:
             await self.due.refresh()
             self._context.progressed()  # a drain waits until it is known what is due
             now = monotonic()  # what was found due is due by now
-        room, quarantine = intake.room(), self._quarantine
-        if room > 0 and quarantine.is_on and quarantine.wants_rows:
-            room -= await self._take_suspects(intake, room)
-        # Before the first look, and since a reconnect, nobody knows whether there is something new.
-        may_have_new = self.has_new(now) or not self._context.horizon.latest.number
-        of_it = quarantine.due(room, has_new=may_have_new)
-        if of_it > 0 and self.due.has_one(now):
-            room -= self._take_rows(intake, await self.due.take(of_it))
-        if room > 0 and self._offered:
-            intake.settle_unattempted(self._take_offered(room))
-            intake.start_ready()
-            room = intake.room()
-        if room > 0 and self.has_new(now):
-            was_open = self.is_open
-            intake.settle_unattempted(await self._take_new(room, now))
-            if not was_open and self.is_open:
-                # Until now nobody looks before the next poll, and a rollback notifies nobody.
-                self._context.look_again()
+        room = intake.room()
+        if room > 0:
+            try:
+                await self._fill(intake, room, now)
+            except ReadRefused as refused:
+                name = self._listener.name
+                await Isolation(self._context, name, self._refusals).of_read(refused)
+                intake.wake()
+                return
         intake.start_ready()
+
+    async def _fill(self, intake: Intake, room: int, now: float) -> None:
+        quarantine = self._quarantine
+        if quarantine.is_on and quarantine.wants_rows:
+            room -= await self._take_suspects(intake, room)
+        if self.due.has_one(now):
+            # Before the first look nobody knows whether there is something new.
+            has_new = self.new.are_there(now) or not self._context.horizon.latest.number
+            of_it = quarantine.due(room, has_new=has_new)
+            if of_it > 0:
+                room -= self._take_rows(intake, await self.due.take(of_it))
+        if room <= 0:
+            return
+        offered = self.new.take_offered(room)
+        if offered:
+            intake.settle_unattempted(self._sort_all(offered))
+        elif self.new.are_there(now):
+            await self._take_new(intake, room, now)
+
+    async def _take_new(self, intake: Intake, room: int, now: float) -> None:
+        """Read on in the log; what is not to be handled now is to be settled."""
+        was_open = self.new.are_open
+        rows, age = await self.new.take(room, now)
+        intake.settle_unattempted(self._sort_all(rows, age))
+        if not was_open and self.new.are_open:
+            # Until now nobody looks before the next poll, and a rollback notifies nobody.
+            self._context.look_again()
+        if not self._quarantine.is_on and self.new.starts_ahead(now):
+            intake.start(partial(self._read_ahead, intake))
+
+    async def _read_ahead(self, intake: Intake) -> None:
+        await self.new.read_ahead(self._quarantine.window)
+        intake.wake()
 
     async def _take_suspects(self, intake: Intake, room: int) -> int:
         """What has a row and can have been in flight when a process died, before all others."""
@@ -139,41 +156,34 @@ class LogSource:
         intake.settle_unattempted(refused)
         return len(rows) - len(refused)
 
-    def _take_offered(self, room: int) -> list[InFlight]:
-        offered, self._offered = self._offered, ()
-        if self._lease.barrier is not None:
-            return []  # some may be above it
-        return self._sort_all(self._reader.take(offered, self._progress, room))
-
-    async def _take_new(self, room: int, now: float) -> list[InFlight]:
-        """Read on in the log. Returns what becomes of events that are not to be handled now."""
-        look = self._context.horizon.latest
-        if (barrier := self._lease.barrier) is not None:
-            look = look.up_to(max(barrier, self._progress.read_to))
-        steady = self._context.continuity.steady(self._context.connections)
-        try:
-            rows, self._more = await self._reader.read(
-                steady, self._progress, look, room=room, now=now
-            )
-        except Doubted:
-            return []  # another look comes
-        self._read_look = look.number
-        return self._sort_all(rows)
-
-    def _sort_all(self, rows: Sequence[Any]) -> list[InFlight]:
+    def _sort_all(self, rows: Sequence[Any], age: float = 0.0) -> list[InFlight]:
+        """Put new events, read *age* seconds ago, into their lanes. Returns what becomes of those
+        that are not to be handled now."""
         if not rows:
             return []
         self._context.emit(BatchRead(self._listener.name, len(rows), rows[-1][ID]))
-        return [item for row in rows if (item := self._sort(row)) is not None]
+        if not self._is_ordinary(rows):
+            return [item for row in rows if (item := self._sort(row, age)) is not None]
+        lane = self._lane
+        self.lanes.put_all([InFlight(row, lane(row[KEY], row[ID])) for row in rows])
+        return []
 
-    def _sort(self, row: Any) -> InFlight | None:
+    def _is_ordinary(self, rows: Sequence[Any]) -> bool:
+        """Whether each of them may be handled now, and is the first attempt: nearly always."""
+        held = self._lease.retry_position
+        if self.due.occupied or (held is not None and rows[0][ID] <= held <= rows[-1][ID]):
+            return False
+        if None in [row[PAYLOAD] for row in rows]:
+            return False
+        return [row[WAIT] for row in rows].count(None) == len(rows)
+
+    def _sort(self, row: Any, age: float) -> InFlight | None:
         """Put a new event into its lane, or return it with what becomes of it."""
         if not can_be_read(row):
             return self._unreadable(row)
-        wait = row[WAIT]
         item = InFlight(row, self._lane(row[KEY], row[ID]))
-        if wait is not None and wait > 0:
-            item.outcome, item.delay = "schedule", min(wait, FOREVER_SECONDS)
+        if row[WAIT] is not None and row[WAIT] > age:
+            item.outcome, item.delay = "schedule", min(row[WAIT] - age, FOREVER_SECONDS)
             return item
         if row[KEY] is not None and row[KEY] in self.due.occupied:
             item.outcome = "behind"
@@ -189,20 +199,17 @@ class LogSource:
     # What the loop asks
 
     def has_new(self, now: float) -> bool:
-        look = self._context.horizon.latest
-        if not look.number:
-            return False
-        waits_until = self._reader.waits_until()
-        waited = waits_until is not None and now >= waits_until
-        return self._more or look.number > self._read_look or waited
+        return self.new.are_there(now)
 
     def next_at(self, *, has_room: bool) -> float | None:
         times = [self.due.refresh_at]
         if has_room:
-            wakeups = (self.due.next_at, self._reader.waits_until())
+            wakeups = (self.due.next_at, self.new.next_at())
             times += [each for each in wakeups if each is not None]
-            times += [0.0] if self._more else []
         return min(times)
+
+    async def close(self) -> None:
+        await self.new.close()
 
     def settled(self, items: Sequence[InFlight]) -> bool:
         changed = False
@@ -239,8 +246,7 @@ class LogSource:
         self.lanes.put_back(followed)
 
     def caught_up(self) -> None:
-        has_looked = self._read_look and self._context.horizon.latest.number
-        if has_looked and not self.due.has_one(monotonic()):
+        if self.new.have_been_read and not self.due.has_one(monotonic()):
             self._quarantine.caught_up()
 
     def wake(self) -> None:
@@ -256,14 +262,9 @@ class LogSource:
         """Somebody else may have made a delivery due: a replay."""
         self.due.forget()
 
-    def offer(self, rows: Sequence[Any]) -> None:
-        """Events that were read for all listeners, before the horizon is asked."""
-        self._offered = rows
-
     def has_taken_in(self, look: int) -> bool:
         """Everything visible at that look was taken in, and it is known what is due."""
-        is_read = self._read_look >= look and not self._more and not self.waits_at_a_hole
-        return is_read and self.due.refresh_at > 0
+        return self.new.are_all_taken(look) and self.due.refresh_at > 0
 
     def has_due(self, *, retries: bool) -> bool:
         """Whether deliveries are due; with *retries*, also whether one waits for its time."""
@@ -277,19 +278,10 @@ class LogSource:
         done = progress.read_to >= barrier and not progress.unsettled
         return done or progress.saved.position >= barrier
 
-    @property
-    def waits_at_a_hole(self) -> bool:
-        return self._reader.hole is not None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether ids that were passed may still appear, or one is waited for."""
-        return self.waits_at_a_hole or bool(self._progress.holes)
-
-    def has_read_all(self, look: int) -> bool:
-        """Everything visible at that look, the last one, was taken in, and nothing is open."""
-        return 0 < look == self._read_look and not self._more and not self.is_open
-
-    def may_meet_a_hole(self, look: int) -> bool:
-        """Whether it has yet to read what that look showed, and would wait at a hole in it."""
-        return self._order_mode.waits_at_holes and self._read_look < look
+def log_loop(context: ConsumerContext, listener: Listener, lease: Lease) -> DeliveryLoop[LogSource]:
+    """The loop of a listener whose cursor is in the log."""
+    progress = Progress(lease.position, lease.gaps, lease.revision)
+    quarantine = CrashQuarantine(lease.crashes, lease.suspects, listener)
+    source = LogSource(context, listener, lease, progress, quarantine)
+    return DeliveryLoop(context, listener, lease, progress, quarantine, source)

@@ -8,7 +8,7 @@ attempt them. Only the pump takes in, and two tasks never have deliveries of one
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
@@ -23,7 +23,9 @@ from .source import S
 from .task import HandlerTask, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from anyio.abc import TaskGroup
 
     from sa_outbox.declare.listener import Listener
 
@@ -82,6 +84,7 @@ class DeliveryLoop(Generic[S]):
         self._enough = listener.batch_size // 2
         """When this many are finished, they are settled."""
         self._broken: BaseException | None = None
+        self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
         """Work until stopped. Raises :class:`LeaseLost`, or what the database raised."""
@@ -94,6 +97,7 @@ class DeliveryLoop(Generic[S]):
         self._held.begin()
         error: Exception | None = None
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             for _ in range(self._count_of_tasks()):
                 tasks.start_soon(self._make_task().run)
             try:
@@ -122,6 +126,7 @@ class DeliveryLoop(Generic[S]):
                 await self.settlement.settle()
                 await self.settlement.save()
                 await self.settlement.take_notes_back()
+                await self.source.close()
                 return
             if self.source.size is None and self._has_caught_up():
                 await self._rest()
@@ -209,6 +214,10 @@ class DeliveryLoop(Generic[S]):
     def settle_unattempted(self, items: Sequence[InFlight]) -> None:
         self.settlement.add(items)
 
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(work)
+
     def start_ready(self) -> None:
         if self._held.holds_the_first():
             return
@@ -276,9 +285,11 @@ class DeliveryLoop(Generic[S]):
         """The outcomes of *items* are committed."""
         self._quarantine.settled(items)
         self.settlement.absolve(items)
-        self._free_lanes(items)
-        if self.source.settled(items):
-            self._changed.ring()
+        others = [item for item in items if item.outcome != "done" or item.state]
+        if others:
+            self._free_lanes(others)
+            if self.source.settled(others):
+                self._changed.ring()
         self._refusals.settled(items)
         self._outcomes.emit(items)
         name = self._listener.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,21 @@ def up_to_a_hole(rows: list[Any], *, read_to: int, reach: int) -> tuple[list[Any
     return rows, edge, None
 
 
+@dataclass(slots=True)
+class Batch:
+    """The answer to a read that started after *look*."""
+
+    rows: list[Any]
+    """Those that were not taken in yet."""
+    full: bool
+    """The read met a limit: it says nothing of what is above its last row."""
+    look: HorizonSnapshot
+    upper: int
+    """Up to where it says what is visible, if it is not ``full``."""
+    is_final: bool
+    """Nothing can appear up to there: only rows of the listener's types were read."""
+
+
 class Reader:
     """Reads for one listener. Remembers at which hole ``order="total"`` stands, and since when."""
 
@@ -58,7 +74,7 @@ class Reader:
         self.reads = Reads(refusals)
         self._wants = listener.wants
         self._part, self._count = part, count
-        self._waits_at_holes = listener.order_mode.waits_at_holes
+        self.waits_at_holes = listener.order_mode.waits_at_holes
         self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
         self._chosen = chosen = tables, listener.on, None if count == 1 else (part, count)
         self._final = Query(reads.read_final(*chosen))
@@ -120,25 +136,56 @@ class Reader:
 
         The read starts after *look*, which is what makes it right.
         """
+        batch = await self.fetch(connections, progress, look, room=room)
+        return self.accept(batch, progress, room=room, now=now)
+
+    async def fetch(
+        self, connections: Asked, progress: Progress, look: HorizonSnapshot, *, room: int
+    ) -> Batch:
+        """Read what follows *progress*, after *look*; nothing is changed until ``accept``."""
         if not progress.holes and progress.read_to < look.final:
-            return await self._read_final(connections, progress, look, room)
+            rows, full = await self._read_final(connections, progress, look, room)
+            return Batch(rows, full=full, look=look, upper=look.final, is_final=True)
         ceiling = look.ceiling if len(progress.holes) < MAX_HOLES else progress.read_to
         if ceiling <= progress.read_to and not progress.holes:
-            self.hole = None  # of a look that was forgotten; the next one shows it again
-            return [], False
+            # If order="total" waits at a hole, then of a look that was forgotten; the next one
+            # shows it again.
+            return Batch([], full=False, look=look, upper=progress.read_to, is_final=True)
         rows, full = await self._read_all(connections, progress, ceiling, room)
-        upper = rows[-1][ID] if full else max(ceiling, progress.read_to)
-        if self._waits_at_holes:
-            rows, upper = self._in_order(rows, upper, progress, look, now)
+        upper = max(ceiling, progress.read_to)
+        return Batch(rows, full=full, look=look, upper=upper, is_final=False)
+
+    def accept(
+        self, batch: Batch, progress: Progress, *, room: int, now: float
+    ) -> tuple[list[Any], bool]:
+        """Take in *batch*, or its first *room* rows: as if the read had had that limit. It was
+        fetched for *progress*, which has not moved since, but by the rows before these.
+
+        Returns what ``read`` does. Whenever this is called, what the read showed is true: ids that
+        were final before it are final, and the others that it did not show are holes from now on,
+        until a read after a later look.
+        """
+        rows, batch.rows = batch.rows[:room], batch.rows[room:]
+        full = batch.full or bool(batch.rows)
+        upper = rows[-1][ID] if full else batch.upper
+        if batch.is_final:
+            self.hole = None
+        elif self.waits_at_holes:
+            rows, upper = self._in_order(rows, upper, progress, batch.look, now)
+            if self.hole is not None:
+                full, batch.rows = False, []  # nothing behind the hole is taken from this look
         ids = [row[ID] for row in rows]
+        if batch.is_final:
+            progress.has_read(ids, ids, upper=upper, look=batch.look)
+            return rows, full or batch.look.ceiling > max(batch.look.final, upper)
         matching = [row for row in rows if row[MATCHES]]
-        progress.has_read(ids, [row[ID] for row in matching], upper=upper, look=look)
-        return matching, full and self.hole is None
+        progress.has_read(ids, [row[ID] for row in matching], upper=upper, look=batch.look)
+        return matching, full
 
     async def _read_final(
         self, connections: Asked, progress: Progress, look: HorizonSnapshot, room: int
     ) -> tuple[list[Any], bool]:
-        rows, full = await self.reads.rows(
+        return await self.reads.rows(
             connections,
             self._final,
             lambda: self._final_carefully,
@@ -146,11 +193,6 @@ class Reader:
             upper=look.final,
             limit=room,
         )
-        upper = rows[-1][ID] if full else look.final
-        ids = [row[ID] for row in rows]
-        progress.has_read(ids, ids, upper=upper, look=look)
-        self.hole = None
-        return rows, full or look.ceiling > look.final
 
     async def _read_all(
         self, connections: Asked, progress: Progress, ceiling: int, room: int

@@ -6,10 +6,10 @@ attempt: an event for later, one behind a parked delivery of its key, one that c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from ..connection.statements import Settling
     from ..handler.delivery import InFlight
@@ -32,6 +32,10 @@ class Intake(Protocol):
         ...
 
     def wake(self) -> None: ...
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run *work* beside the handlers, until the loop ends."""
+        ...
 
 
 class Source(Protocol):
@@ -69,6 +73,10 @@ class Source(Protocol):
         """Fill the lanes with what is next."""
         ...
 
+    async def close(self) -> None:
+        """The loop is about to end: nothing is to be taken in any more."""
+        ...
+
     def has_new(self, now: float) -> bool:
         """Whether ``take_in`` may find something."""
         ...
@@ -78,7 +86,8 @@ class Source(Protocol):
         ...
 
     def settled(self, items: Sequence[InFlight]) -> bool:
-        """*items* are committed. True: ``take_in`` has something to do."""
+        """*items* are committed; they have a row, or had one, or are dead letters. True:
+        ``take_in`` has something to do."""
         ...
 
     def follow(self, parked: InFlight) -> list[InFlight]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.event.row import ID
+from sa_outbox.event.row import ID, PAYLOAD
 
 from ..fault.refusals import ReadRefused, unreadable
 from ..handler.delivery import InFlight
@@ -77,14 +77,16 @@ class RangeSource:
             return None
         quarantine = self._quarantine
         quarantine.covers([row[ID] for row in rows])
-        self._items = [self._checked(item) for item in _items(rows)]
+        self._items = _items(rows)
+        aside: list[InFlight] = []
+        if None in [row[PAYLOAD] for row in rows]:
+            self._items = [self._checked(item) for item in self._items]
+            aside = [item for item in self._items if item.aside]
         if quarantine.alone:  # these first
             suspects = set(quarantine.suspects)
             self._items.sort(key=lambda item: item.position not in suspects)
-        for item in self._items:
-            if not item.aside:
-                self.lanes.put(item)
-        return [item for item in self._items if item.aside] + self._withdrawn(rows)
+        self.lanes.put_all([item for item in self._items if not item.aside])
+        return aside + self._withdrawn(rows)
 
     def _withdrawn(self, rows: Sequence[Any]) -> list[InFlight]:
         """Those that somebody cancelled before they could begin."""
@@ -96,6 +98,8 @@ class RangeSource:
     async def take_in(self, intake: Intake) -> None:
         intake.start_ready()
 
+    async def close(self) -> None: ...
+
     def has_new(self, now: float) -> bool:  # noqa: ARG002 - see the protocol
         return False
 
@@ -103,10 +107,9 @@ class RangeSource:
         return None
 
     def settled(self, items: Sequence[InFlight]) -> bool:
-        have_rows = any(item.outcome != "done" for item in items)
-        if have_rows:
+        if any(item.outcome != "done" for item in items):
             self._changed()  # a delivery has a row now, and a time
-        return have_rows or any(item.state for item in items)
+        return bool(items)
 
     def follow(self, parked: InFlight) -> list[InFlight]:  # noqa: ARG002 - see the protocol
         """Nothing waits behind an event of a queue."""
