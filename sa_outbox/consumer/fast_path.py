@@ -32,10 +32,12 @@ async def deliver_ahead_of_horizon(
     if not stands:
         return
     rows = await looker.first_few(min(stands))
+    if not rows:
+        return
     for loop in waiting:
         loop.source.new.offer(rows)
         loop.wake()
-    for queue in resting if rows else ():
+    for queue in resting:
         queue.offer(rows)
     for _ in range(TURNS):
         await anyio.lowlevel.checkpoint()

@@ -184,7 +184,8 @@ class Supervisor:
                 self.look_for_requests()
                 self._look_for_due()
             for loop in tuple(self.holder.loops.values()):
-                loop.wake()
+                if loop.source.new.show_more(look):
+                    loop.wake()
             self._wake_queues()
             self.shared.progressed()
 

@@ -138,6 +138,31 @@ def test_what_is_offered_meanwhile_is_left_to_the_read() -> None:
     assert bench.new.take_offered(10) == []
 
 
+def test_a_look_that_shows_nothing_new_wakes_nobody() -> None:
+    bench = Bench()
+    bench.read_ahead()
+    assert bench.new.show_more(bench.horizon.look(10, set())), "it is not all taken in"
+    bench.take(10)
+    bench.take(10)
+
+    look = bench.horizon.look(10, {"a writer"})
+
+    assert not bench.new.show_more(look)
+    assert bench.new.are_all_final(look.number)
+    assert not bench.new.are_there(0.0)
+    assert bench.new.show_more(bench.horizon.look(11, set()))
+
+
+def test_a_look_is_taken_in_while_an_event_is_missing() -> None:
+    bench = Bench()
+    bench.read_ahead()
+    bench.take(10)
+    bench.take(10)
+    bench.progress.holes.add(7, 7)
+
+    assert bench.new.show_more(bench.horizon.look(10, {"a writer"}))
+
+
 @pytest.mark.anyio
 async def test_whoever_ends_waits_for_a_read_that_is_under_way() -> None:
     bench = Bench()

@@ -128,12 +128,13 @@ class DeliveryLoop(Generic[S]):
                 await self.settlement.take_notes_back()
                 await self.source.close()
                 return
-            if self.source.size is None and self._has_caught_up():
+            has_caught_up = self._has_caught_up()
+            if has_caught_up:
                 await self._rest()
             if self._quarantine.is_over:
                 self._quarantine.is_over = False
                 await self.settlement.forget_crashes()
-            await self._changed.wait(self._pause())
+            await self._changed.wait(self._pause(has_caught_up=has_caught_up))
 
     def _count_of_tasks(self) -> int:
         size = self.source.size
@@ -335,6 +336,8 @@ class DeliveryLoop(Generic[S]):
         return nothing_else or enough or late or any(item.outcome != "done" for item in finished)
 
     def _has_caught_up(self) -> bool:
+        if self.source.size is not None:
+            return False  # a range comes to its end, and its loop with it
         busy = self.in_flight or self.settlement.finished or self._lanes.count or self._held
         return not busy and not self.source.has_new(monotonic())
 
@@ -346,13 +349,13 @@ class DeliveryLoop(Generic[S]):
         await self.settlement.save_in_time()
         self._context.progressed()
 
-    def _pause(self) -> float | None:
+    def _pause(self, *, has_caught_up: bool) -> float | None:
         """How long there is nothing to do, unless somebody rings. Only times at which the pump
         will do something are among them: one that has passed would make it spin."""
         times = [self.settlement.latest_at] if self.settlement.finished else []
         if not self.is_stopping:
             next_at = self.source.next_at(has_room=self.room() > 0)
-            save_at = self.settlement.save_at if self._has_caught_up() else None
+            save_at = self.settlement.save_at if has_caught_up else None
             wakeups = (next_at, self._held.until, self._lanes.ready_at, save_at)
             times += [each for each in wakeups if each is not None]
         return max(0.0, min(times) - monotonic()) if times else None

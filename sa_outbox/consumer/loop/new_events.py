@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..connection.connections import Asked
     from ..lease.continuity import Continuity
     from ..lease.lease import Lease
-    from ..position.horizon import Horizon
+    from ..position.horizon import Horizon, HorizonSnapshot
     from ..position.progress import Progress
     from .reader import Batch, Reader
 
@@ -161,6 +161,15 @@ class NewEvents:
         return self._continuity.era, self._lease.barrier
 
     # What others ask
+
+    def show_more(self, look: HorizonSnapshot) -> bool:
+        """Whether that look, the latest, shows something that is not taken in. If it does not, a
+        read after it would have nothing to ask for, and nobody has to wake the loop."""
+        is_done = look.ceiling <= self._progress.read_to and not self._offered
+        if not is_done or self._more or self.are_open or not self._read_look:
+            return True
+        self._read_look = look.number
+        return False
 
     def offer(self, rows: Sequence[Any]) -> None:
         """Events that were read for all listeners, before the horizon is asked."""

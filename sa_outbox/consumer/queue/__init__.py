@@ -9,8 +9,7 @@ is not settled when the lease ends is claimed again, by anybody.
 ``selection.py``        which events to claim, and where the queue's cursor is then (pure)
 ``urgency.py``          which events come before their turn: priorities, and neglected tenants
 ``claim.py``            the one transaction that makes a range ours
-``range_loop.py``       puts together the delivery loop of a range
-``range_source.py``     a range as a source: everything is there from the start
+``range_source.py``     a range as a source, and its loop: everything is there from the start
 ``cancel_requests.py``  what others ask a holder to cancel
 ======================  ==========================================================================
 

@@ -26,7 +26,7 @@ from ..shared.sync import AutoResetEvent
 from .cancel_requests import CancelRequests
 from .claim import RangeClaimer
 from .pace import Pace
-from .range_loop import range_loop
+from .range_source import range_loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

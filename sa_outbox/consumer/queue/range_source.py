@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.event.row import ID, PAYLOAD
 
+from ..fault.quarantine import CrashQuarantine
 from ..fault.refusals import ReadRefused, unreadable
 from ..handler.delivery import InFlight
 from ..loop.due import can_be_read
 from ..loop.isolation import Isolation
 from ..loop.lanes import LooseLanes
 from ..loop.limits import LimitedLanes
+from ..loop.loop import DeliveryLoop
+from ..position.progress import Progress
 from ..shared.reads import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import anyio
+
+    from sa_outbox.declare.listener import Listener
+
     from ..connection.connections import Query
-    from ..fault.quarantine import CrashQuarantine
     from ..lease.lease import Lease
     from ..loop.limits import ConcurrencyLimits
     from ..loop.source import Intake
-    from ..position.progress import Progress
     from ..shared.context import ConsumerContext
 
 
@@ -164,3 +169,24 @@ def _items(rows: Sequence[Any]) -> list[InFlight]:
     if "state" not in rows[0].keys():  # noqa: SIM118 - no dict; new events of the log: most
         return [InFlight(row, row[ID]) for row in rows]
     return [InFlight(row, row[ID], attempts=row["attempts"], state=row["state"]) for row in rows]
+
+
+def range_loop(
+    context: ConsumerContext,
+    listener: Listener,
+    lease: Lease,
+    rows: Sequence[Any] | None,
+    *,
+    read: Query,
+    slots: anyio.Semaphore,
+    limits: ConcurrencyLimits | None,
+    changed: Callable[[], None],
+) -> DeliveryLoop[RangeSource]:
+    """A delivery loop for one range. *rows* are what the claim returned; None: they are to be
+    *read*. *changed* is called when a delivery of the range has a row of its own, and a time."""
+    progress = Progress(lease.position, lease.gaps, lease.revision)
+    quarantine = CrashQuarantine(lease.crashes, lease.suspects, listener)
+    source = RangeSource(
+        context, lease, progress, quarantine, rows=rows, read=read, limits=limits, changed=changed
+    )
+    return DeliveryLoop(context, listener, lease, progress, quarantine, source, slots=slots)
