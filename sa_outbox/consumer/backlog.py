@@ -6,10 +6,10 @@ cheap statements per ``measure_interval``. No delivery depends on it.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.errors import OutboxError
 from sa_outbox.observe import BacklogMeasured, DatabaseAway, DatabaseBack
@@ -18,26 +18,36 @@ from sa_outbox.operations.overview import overview
 from .connection.errors import is_database_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anyio.abc import TaskStatus
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from sa_outbox.declare.listener import Listener
     from sa_outbox.operations.overview import ListenerOverview
 
     from .shared.context import ConsumerContext
-    from .supervisor import Supervisor
+    from .workload import Workload
 
 WHERE = "measuring"
 
 
 class BacklogMeter:
-    def __init__(self, shared: ConsumerContext, engine: AsyncEngine, services: Supervisor) -> None:
+    def __init__(
+        self,
+        shared: ConsumerContext,
+        engine: AsyncEngine,
+        workload: Workload,
+        listeners: Iterable[Listener],
+    ) -> None:
         self._shared = shared
         self._engine = engine
-        self._services = services
-        queues = (queue.listener.name for queue in services.queues)
-        self._names = {*services.leasing.names, *queues}
+        self._workload = workload
+        self._names = {each.name for each in listeners}
         self._away = False
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
         interval = self._shared.settings.measure_interval.total_seconds()
         while True:
             if self._shared.observers.want_measures:
@@ -61,20 +71,10 @@ class BacklogMeter:
         if self._away:
             self._away = False
             self._shared.emit(DatabaseBack(WHERE))
-        in_flight = self._in_flight()
+        in_flight = self._workload.in_flight()
         for each in found.listeners:
             if each.name in self._names:
                 self._shared.emit(_measured(each, in_flight[each.name]))
-
-    def _in_flight(self) -> Counter[str]:
-        services, found = self._services, Counter[str]()
-        for (name, _), loop in services.holder.loops.items():
-            found[name] += loop.in_flight
-        for queue in services.queues:
-            found[queue.listener.name] += sum(
-                each.in_flight for each in queue.holder.loops.values()
-            )
-        return found
 
 
 def _measured(found: ListenerOverview, in_flight: int) -> BacklogMeasured:

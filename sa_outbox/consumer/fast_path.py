@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
     from .queue.queue import Queue
-    from .services.horizon_watch import HorizonWatcher
+    from .services.horizon_reader import HorizonReader
 
 TURNS = 4
 """Turns of the event loop until a handler has started: sending a statement earlier would delay
@@ -20,18 +20,18 @@ it."""
 
 
 async def deliver_ahead_of_horizon(
-    looker: HorizonWatcher,
+    reader: HorizonReader,
     number: int,
     loops: Collection[DeliveryLoop[LogSource]],
     queues: Iterable[Queue],
 ) -> None:
-    """Those who had read everything at the look of that *number* begin at once."""
+    """Those who had read everything up to the snapshot of that *number* begin at once."""
     waiting = [each for each in loops if each.source.has_read_all(number)]
     resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
     stands = [*(each.progress.read_to for each in waiting), *resting.values()]
     if not stands:
         return
-    rows = await looker.first_few(min(stands))
+    rows = await reader.first_few(min(stands))
     for loop in waiting:
         loop.source.offer(rows)
         loop.wake()

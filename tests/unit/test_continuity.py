@@ -36,7 +36,7 @@ class TestDoubt:
         horizon.look(7, set())
         told: list[str] = []
         continuity = Continuity(horizon)
-        continuity.doubted = lambda: told.append("doubted")
+        continuity.follow(lambda: told.append("doubted"))
 
         continuity.doubt()
 

@@ -101,7 +101,7 @@ class LogSource:
             intake.settle_unattempted(await self._take_new(room, now))
             if not was_open and self.is_open:
                 # Until now nobody looks before the next poll, and a rollback notifies nobody.
-                self._context.look_again()
+                self._context.bell.ring("open events")
         intake.start_ready()
 
     async def _take_suspects(self, intake: Intake, room: int) -> int:

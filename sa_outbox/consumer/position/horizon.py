@@ -1,4 +1,4 @@
-"""What is final: the grace period. Pure; ``services/horizon_watch.py`` queries the database.
+"""What is final: the grace period. Pure; ``services/horizon_reader.py`` queries the database.
 
 A writer holds a lock on the log from before it draws an id until after its commit is visible. So
 read (1) the highest visible id and then (2) who holds that lock: every id up to that ceiling is

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import RangeTaken
 from sa_outbox.sql.queue import ranges
@@ -31,7 +32,7 @@ from .range_loop import range_loop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anyio.abc import TaskGroup
+    from anyio.abc import TaskGroup, TaskStatus
 
     from sa_outbox.declare.listener import Listener
 
@@ -72,14 +73,17 @@ class Queue:
         self.is_running = False
         """It may take a range yet."""
 
-    async def run(self, tasks: TaskGroup) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Works in a task group of its own: stopped, it gives its ranges back."""
         self.is_running = True
-        try:
-            await self._take_again_and_again(tasks)
-            await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
-        finally:
-            self.is_running = False
-            self._shared.progressed()
+        task_status.started()
+        async with anyio.create_task_group() as tasks:
+            try:
+                await self._take_again_and_again(tasks)
+                await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
+            finally:
+                self.is_running = False
+                self._shared.progressed()
 
     async def _take_again_and_again(self, tasks: TaskGroup) -> None:
         while not self.holder.is_stopping:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox import schema
 from sa_outbox.schema.identity import settle_home
@@ -18,6 +19,7 @@ from .copies import Copies
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anyio.abc import TaskStatus
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -66,7 +68,8 @@ class Verification:
         async with self._engine.begin() as connection:
             return await connection.run_sync(self._look)
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
         interval = self._shared.settings.verify_interval.total_seconds()
         limit = self._shared.settings.probe_timeout.total_seconds()
         while True:

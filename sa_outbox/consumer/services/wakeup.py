@@ -14,6 +14,7 @@ from random import uniform
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import DatabaseAway, Listening, Notified
 from sa_outbox.policy.backoff import Backoff
@@ -25,6 +26,8 @@ from ..shared.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from anyio.abc import TaskStatus
 
     from sa_outbox.observe import Observers
     from sa_outbox.settings import ConsumerSettings
@@ -85,7 +88,8 @@ class Wakeup:
         self._had_trouble = False
         self.is_listening = False
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
         try:
             await self._keep_listening()
         finally:
@@ -161,3 +165,11 @@ class Wakeup:
         else:
             self._observers.emit(Notified("events"))
             self._notified()
+
+
+def poll_interval(settings: ConsumerSettings, wakeup: Wakeup | None) -> float:
+    """Seconds between two polls: seldom while notifications are heard, often otherwise."""
+    interval = settings.poll_interval
+    if wakeup is None or not wakeup.is_listening:
+        interval = min(interval, settings.poll_interval_without_notify)
+    return interval.total_seconds()

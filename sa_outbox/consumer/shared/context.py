@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..lease.alibi import Alibis
     from ..lease.continuity import Continuity
     from ..position.horizon import Horizon
+    from .horizon_bell import HorizonBell
     from .stop_reason import StopReason
     from .sync import ExclusiveGate
 
@@ -52,9 +53,8 @@ class ConsumerContext:
     """Makes a ``HandlerSession``; None when no listener needs one."""
     stop: Callable[[StopReason, str], None]
     """Ask the whole consumer to stop, with the reason and a sentence for people."""
-    look_again: Callable[[], None]
-    """Request another read of the horizon, soon: something is open whose end may not be
-    notified."""
+    bell: HorizonBell
+    """Rung to have the horizon read."""
     progressed: Callable[[], None]
     """Something was settled, or a listener has caught up: wakes those who wait in ``drain``."""
     suspects: Suspects = field(default_factory=Suspects)

@@ -10,7 +10,7 @@ from random import uniform
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from anyio import sleep
+from anyio import TASK_STATUS_IGNORED, sleep
 
 from sa_outbox.observe import DatabaseAway, DatabaseBack, RetentionRefused
 from sa_outbox.sql.log import partitions
@@ -20,6 +20,8 @@ from ..connection.errors import is_database_error
 from .round import MaintenanceRound
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
     from sa_outbox.observe import Observation
 
     from ..shared.context import ConsumerContext
@@ -40,7 +42,8 @@ class MaintenanceService:
         self._before: tuple[int, float] | None = None
         self._away = False
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
         pause = min(self._interval, FIRST_ROUND_SECONDS)
         while True:
             # Not all processes at once.

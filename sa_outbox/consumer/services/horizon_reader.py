@@ -1,9 +1,9 @@
-"""Looking at the horizon: once per wakeup, for all listeners of the process."""
+"""Reading the horizon: once per wakeup, for all listeners of the process."""
 
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from sa_outbox.observe import CommitsLost, HorizonHeld, IdsNotDrawn, Looked
@@ -17,7 +17,7 @@ from ..shared.reads import has_hidden
 from .alerts import report_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
     from sa_outbox.declare.listener import Listener
@@ -35,20 +35,31 @@ MAX_COUNTED = 1000
 _EACH = BUDGET // FIRST_FEW
 
 
-async def _nothing() -> None:
-    pass
+class Remembered(Protocol):
+    """What this process remembers of the database."""
+
+    async def compare(self) -> None:
+        """Compare each row under a lease with what was saved there, and drop what differs."""
+        ...
+
+    def start_over(self) -> None:
+        """Drop whatever has read events that do not exist anymore."""
+        ...
 
 
-class HorizonWatcher:
+class HorizonReader:
     """Asks for the ceiling, then for the holders.
 
     A connection that was not used before, or a failure, means that the server may be another one:
     the memory of writers starts afresh. After a connection has ended, everything that is remembered
-    is compared with the database before a look is used: ``lease/continuity.py``. The connections
-    are those of the reads that follow, so that these meet a server process that is awake.
+    is compared with the database before a snapshot is used: ``lease/continuity.py``. The
+    connections are those of the reads that follow, so that these meet a server process that is
+    awake.
     """
 
-    def __init__(self, shared: ConsumerContext, listeners: Iterable[Listener]) -> None:
+    def __init__(
+        self, shared: ConsumerContext, listeners: Iterable[Listener], memory: Remembered
+    ) -> None:
         types = tuple(sorted({one for listener in listeners for one in listener.on}))
         self._first_few = Query(reads.first_few(shared.tables, types))
         self._shared = shared
@@ -57,10 +68,7 @@ class HorizonWatcher:
         self._horizon = shared.horizon
         self._observers = shared.observers
         self._continuity = shared.continuity
-        self.compare: Callable[[], Awaitable[None]] = _nothing
-        """Compares each row under a lease with what was saved there; drops what differs."""
-        self.start_over: Callable[[], None] = lambda: None
-        """Drops whatever has read events that do not exist any more."""
+        self._memory = memory
         self._known: WeakSet[Driver] = WeakSet()
         self._final = 0
         self._moved_at = monotonic()
@@ -87,7 +95,7 @@ class HorizonWatcher:
             self._continuity.has_read(rows[-1][0], rows[-1][1])
         return [] if has_hidden(rows) else rows
 
-    async def look(self) -> HorizonSnapshot:
+    async def read(self) -> HorizonSnapshot:
         began = monotonic()
         try:
             era, row = self._continuity.era, await self._ask()
@@ -139,12 +147,12 @@ class HorizonWatcher:
             continuity.newest = None
             if is_gone(newest, row["known"], drawn=drawn, sure=sure):
                 self._observers.emit(CommitsLost(newest.position))
-                self.start_over()
+                self._memory.start_over()
                 continuity.doubt()
                 return False
         if sure:
             return continuity.era == era
-        await self.compare()
+        await self._memory.compare()
         return continuity.confirm(era)
 
     async def _name_holders(self, look: HorizonSnapshot) -> None:
