@@ -1,8 +1,7 @@
 """Every service starts, stops and starts again at any moment, and leaves nothing behind.
 
-Each runs alone, on a real PostgreSQL, and is cancelled after some turns of the event loop: so each
-of its awaits is met sooner or later. The same check has to find services that are broken on
-purpose.
+Each runs alone, on a real PostgreSQL, and is cancelled at random: anywhere, or in the middle of a
+statement. The check is tried on services that are broken on purpose.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.assembly import OWN_CONNECTIONS, make_context, make_supervisor
+from sa_outbox.consumer.connection.connections import Query
 from sa_outbox.consumer.connection.engines import Engines, engines
 from sa_outbox.consumer.services import endpoints as serving
 from sa_outbox.consumer.services.endpoints import Endpoints, EndpointWatcher
@@ -50,7 +50,7 @@ KINDS = (
     "Verification",
     "Wakeup",
 )
-ROUNDS = 40
+ROUNDS = 60
 MAX_TURNS = 1_200
 PROMPTLY = 3.0
 """Seconds; none of them has to wait for more than the answer to one statement."""
@@ -73,6 +73,32 @@ class Measuring(Recorder):
 
 
 @dataclass
+class Sent:
+    """Counts the statements on the consumer's own connections."""
+
+    count: int = 0
+
+
+@dataclass
+class Moment:
+    """Some turns of the event loop after some statements were sent, or *most* turns at all."""
+
+    sent: Sent
+    statements: int
+    turns: int
+    most: int = MAX_TURNS
+
+    async def comes(self) -> None:
+        until = self.sent.count + self.statements
+        for _ in range(self.most):
+            if self.sent.count >= until:
+                break
+            await anyio.lowlevel.checkpoint()
+        for _ in range(self.turns):
+            await anyio.lowlevel.checkpoint()
+
+
+@dataclass
 class Stage:
     """The parts of a consumer that does not run, each to be started by itself."""
 
@@ -81,6 +107,7 @@ class Stage:
     engine: AsyncEngine
     recorder: Recorder
     log: pytest.LogCaptureFixture
+    sent: Sent
 
     def service(self, kind: str) -> Service:
         return next(each for each in self.supervisor.services if type(each).__name__ == kind)
@@ -89,6 +116,12 @@ class Stage:
         """So that loops and queues find something to do without the service that reads it."""
         watcher: Any = self.service("HorizonWatcher")
         await watcher._reader.read()
+
+    def moment(self, chance: random.Random) -> Moment:
+        """Anywhere, or just when a statement is under way whose answer has not come yet."""
+        if chance.random() < 0.5:
+            return Moment(self.sent, 0, chance.randrange(MAX_TURNS))
+        return Moment(self.sent, chance.randrange(1, 8), chance.randrange(1, 30))
 
     def left(self) -> dict[str, object]:
         """What should not be there while no service runs."""
@@ -130,10 +163,17 @@ async def stage(
     @outbox.listener("queue", on="order.placed", order="none", concurrency=3)
     async def queue(event: Event[Any]) -> None: ...
 
+    sent, arguments = Sent(), Query.arguments
+
+    def counted(query: Query, values: dict[str, Any]) -> list[Any]:
+        sent.count += 1
+        return arguments(query, values)
+
+    monkeypatch.setattr(Query, "arguments", counted)
     made = engines(async_engine, None, tuple(outbox.listeners))
     recorder = Measuring()
     async with staged(outbox, made, recorder) as supervisor:
-        yield Stage(supervisor, database, async_engine, recorder, caplog)
+        yield Stage(supervisor, database, async_engine, recorder, caplog, sent)
 
 
 @asynccontextmanager
@@ -169,7 +209,7 @@ async def staged(outbox: Outbox, made: Engines, recorder: Recorder) -> AsyncIter
         await context.connections.close(1.0)
 
 
-async def start_and_stop(run: Callable[..., Any], turns: int, *, waits: bool) -> None:
+async def start_and_stop(run: Callable[..., Any], when: Moment, *, waits: bool) -> None:
     """Stopped twice: the second time is harmless. *waits*: until it says that it has started."""
     with anyio.fail_after(PROMPTLY):
         async with anyio.create_task_group() as tasks:
@@ -177,8 +217,7 @@ async def start_and_stop(run: Callable[..., Any], turns: int, *, waits: bool) ->
                 await tasks.start(run)
             else:
                 tasks.start_soon(run)
-            for _ in range(turns):
-                await anyio.lowlevel.checkpoint()
+            await when.comes()
             tasks.cancel_scope.cancel()
             tasks.cancel_scope.cancel()
 
@@ -191,10 +230,10 @@ async def stress(stage: Stage, service: Service, producer: Producer, *, rounds: 
             producer.add(number, key=f"key {number % 3}")
             await stage.read_horizon()
             before = asyncio.all_tasks()
-            turns = chance.randrange(MAX_TURNS)
-            await start_and_stop(service.run, turns, waits=chance.random() < 0.5)
-            assert asyncio.all_tasks() - before == set(), f"a task is left after {turns} turns"
-            assert stage.left() == {}, f"left after {turns} turns"
+            when = stage.moment(chance)
+            await start_and_stop(service.run, when, waits=chance.random() < 0.25)
+            assert asyncio.all_tasks() - before == set(), f"a task is left after {when}"
+            assert stage.left() == {}, f"left after {when}"
     assert errors == []
 
 
