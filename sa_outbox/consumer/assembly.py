@@ -15,6 +15,7 @@ from .handler.session import AsyncHandlerSession, HandlerSession
 from .horizon_watch import HorizonWatcher
 from .lease.alibi import Alibis, Pulse
 from .lease.continuity import Continuity
+from .lease.renewal import Renewal
 from .lease_keeper import LeaseKeeper
 from .loop.holder import HeldLeases
 from .loop.log_loop import log_loop
@@ -127,7 +128,9 @@ def make_supervisor(
     verification.copies.follow(workload.holder, leases.bell)
     for queue in workload.queues:
         verification.copies.follow(queue.holder, queue.bell)
-    memory = Memory(leases, workload)
+    duration = context.settings.lease_duration.total_seconds()
+    renewal = Renewal(context.connections, owner, duration, context.withheld)
+    memory = Memory(workload, renewal)
     context.continuity.follow(memory.doubt)
     context.continuity.follow(partial(context.bell.ring, "reconnect"))
     fan_out = FanOut(context, leases, workload, verification)

@@ -11,6 +11,7 @@ from anyio import TASK_STATUS_IGNORED
 from sa_outbox.observe import LeasesKept
 
 from .connection.errors import is_database_error
+from .lease.renewal import renew_every
 from .shared.outage import Outage
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class LeaseKeeper:
             await self._keep(tasks)
 
     async def _keep(self, tasks: TaskGroup) -> None:
-        every = self._context.settings.lease_duration.total_seconds() / 3
+        every = renew_every(self._context.settings.lease_duration.total_seconds())
         renew_at = monotonic() + every
         longest = min(every / 2, MAX_PAUSE_SECONDS)
         outage = Outage("leases", self._context.emit, max_seconds=longest)
@@ -116,8 +117,5 @@ class LeaseKeeper:
         self._context.emit(LeasesKept(tuple(name for name, _ in self._leases.held), ranges))
 
     def _drop_expired(self) -> None:
-        for lease in tuple(self._leases.held.values()):
-            if lease.has_ended():
-                self._holder.drop(lease)
-        for queue in self._workload.queues:
-            queue.drop_expired()
+        for holder in self._workload.holders:
+            holder.drop_expired()

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anyio
-
 if TYPE_CHECKING:
-    from .services.lease_coordinator import LeaseCoordinator
+    from .lease.renewal import Renewal
     from .workload import Workload
 
 
 class Memory:
-    def __init__(self, leases: LeaseCoordinator, workload: Workload) -> None:
-        self._leases = leases
+    def __init__(self, workload: Workload, renewal: Renewal) -> None:
         self._workload = workload
-        self._comparing = anyio.Lock()
+        self._renewal = renewal
 
     async def compare(self) -> None:
-        """Renew what is held, and drop leases whose row is not as we left it."""
-        holder = self._workload.holder
-        # One at a time: two such statements could lock the same rows in different orders.
-        async with self._comparing:
-            lost, paused = await self._leases.renew()
-            for lease in lost:
-                holder.drop(lease)
-            for queue in self._workload.queues:
-                await queue.renew()
-            holder.hand_over(lease.key for lease in paused)
+        """Renew what is held, which drops leases whose rows are not as we left them."""
+        self._workload.look_for_requests()
+        await self._renewal.renew(self._workload.holders)
 
     def start_over(self) -> None:
         """The log has lost events that cursors have read. Ranges have rows, which are
         authoritative."""
-        for lease in tuple(self._leases.held.values()):
+        holder = self._workload.holder
+        for lease in tuple(holder.held.values()):
             lease.outdated()
-            self._workload.holder.drop(lease)
+            holder.drop(lease)
 
     def doubt(self) -> None:
         """What was offered was read before a connection ended."""

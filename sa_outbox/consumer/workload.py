@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
     from .queue.queue import Queue
+    from .queue.range_source import RangeSource
 
 
 class Workload:
@@ -25,6 +26,11 @@ class Workload:
     def loops(self) -> Sequence[DeliveryLoop[LogSource]]:
         """Those that read the log. A copy: loops begin and end while it is gone through."""
         return tuple(self.holder.loops.values())
+
+    @property
+    def holders(self) -> Sequence[HeldLeases[LogSource] | HeldLeases[RangeSource]]:
+        """All that work under leases."""
+        return (self.holder, *(queue.holder for queue in self.queues))
 
     @property
     def is_empty(self) -> bool:
@@ -53,16 +59,15 @@ class Workload:
 
     def stop(self) -> None:
         """Begin nothing new."""
-        self.holder.stop()
+        for holder in self.holders:
+            holder.stop()
         for queue in self.queues:
-            queue.holder.stop()
             queue.bell.ring()
 
     def cancel(self) -> None:
         """Cancel what still runs; its leases are given back."""
-        self.holder.cancel()
-        for queue in self.queues:
-            queue.holder.cancel()
+        for holder in self.holders:
+            holder.cancel()
         self.hurry()
 
     def hurry(self) -> None:

@@ -16,7 +16,7 @@ from ..connection.errors import is_database_error
 from .source import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ..connection.connections import Query
     from ..lease.lease import Lease
@@ -32,8 +32,11 @@ class LeaseSource(Protocol):
     """Where leases come from and go to."""
 
     bell: AutoResetEvent
+    held: dict[tuple[str, int], Lease]
     lived: Query
     """Says that the holder of one lived."""
+    renewal: Query
+    """Renews them."""
 
     async def release(self, lease: Lease) -> None: ...
 
@@ -57,6 +60,14 @@ class HeldLeases(Generic[S]):
         # By lease, not by key: one that is lost may end after its successor has begun here.
         self._scopes: dict[Lease, CancelScope] = {}
         self.is_stopping = False
+
+    @property
+    def held(self) -> Mapping[tuple[str, int], Lease]:
+        return self._leasing.held
+
+    @property
+    def renewal(self) -> Query:
+        return self._leasing.renewal
 
     async def work(self, lease: Lease) -> None:
         """Work for one listener as long as its lease is ours, whatever the database does."""
@@ -111,6 +122,16 @@ class HeldLeases(Generic[S]):
         scope = self._scopes.get(lease)
         if scope is not None:
             scope.cancel()
+
+    def drop_expired(self) -> None:
+        for lease in tuple(self.held.values()):
+            if lease.has_ended():
+                self.drop(lease)
+
+    def may_have_ended(self, lease: Lease) -> bool:
+        """Its row is deleted, or is just being deleted: all of a range is settled."""
+        loop = self.loops.get(lease.key)
+        return lease.is_over or (loop is not None and loop.may_have_ended)
 
     async def _run(self, loop: DeliveryLoop[S]) -> Exception | None:
         """None: stopped, cancelled or lost. Else what the database raised."""

@@ -55,6 +55,7 @@ class Queue:
         self.bell = AutoResetEvent()
         """Rung when there may be something to take, or room for it."""
         self.lived = shared.statements.ranges.suspects.lived
+        self.renewal = shared.statements.ranges.renew
         self.held: dict[tuple[str, int], Lease] = {}
         self.holder: HeldLeases[RangeSource] = HeldLeases(shared, self, self._loop)
         self._shared = shared
@@ -135,39 +136,6 @@ class Queue:
         """There may be something to take."""
         self._taker.forget()
         self.bell.ring()
-
-    async def renew(self) -> None:
-        """Renew what is held, drop what is lost, stop what is paused."""
-        self.look_for_requests()
-        leases = [lease for lease in self.held.values() if not lease.has_ended()]
-        if not leases:
-            return
-        began, before = monotonic(), [lease.saved for lease in leases]
-        rows = await self._shared.connections.rows(
-            self._shared.statements.ranges.renew,
-            names=[lease.listener for lease in leases],
-            parts=[lease.part for lease in leases],
-            tokens=[lease.token for lease in leases],
-            owner=self._owner,
-            duration=self._shared.settings.lease_duration.total_seconds(),
-        )
-        standing = {(row["name"], row["part"]): row for row in rows}
-        for lease, saved in zip(leases, before, strict=True):
-            loop, row = self.holder.loops.get(lease.key), standing.get(lease.key)
-            if row is not None and lease.is_contradicted_by(row, before=saved):
-                lease.outdated()
-                self.holder.drop(lease)
-            elif row is not None:
-                lease.renewed(began)
-                if row["paused"] and loop is not None:
-                    loop.stop()
-            elif not lease.is_over and not (loop is not None and loop.may_have_ended):
-                self.holder.drop(lease)
-
-    def drop_expired(self) -> None:
-        for lease in tuple(self.held.values()):
-            if lease.has_ended():
-                self.holder.drop(lease)
 
     async def release(self, lease: Lease) -> None:
         """Give a range back, with what is left of it."""

@@ -8,7 +8,7 @@
                           it
 ``wakeup.py``             LISTEN: look again. A hint; the table is the truth
 ``horizon_reader.py``     asks the database for the horizon, once per wakeup, for all listeners
-``lease_coordinator.py``  who shares the listeners: claims them, renews what is held, releases it
+``lease_coordinator.py``  who shares the listeners: claims them, releases them
 ``crons.py``              adds the event of each tick, in whichever process comes first
 ``endpoints.py``          webhook endpoints in the database: read at the start, watched for
                           changes

@@ -1,4 +1,4 @@
-"""Claiming listeners, renewing what is held, giving it back."""
+"""Claiming listeners, and giving them back."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class LeaseCoordinator:
         self._queues = [each.name for each in queues]
         self._duration = shared.settings.lease_duration.total_seconds()
         self.lived = shared.statements.suspects.lived
+        self.renewal = shared.statements.renew
         self.held: dict[Key, Lease] = {}
         self.bell = AutoResetEvent()
         """Rung when something may be free."""
@@ -164,36 +165,6 @@ class LeaseCoordinator:
             for since in self.unclaimed.values()
         ]
         return min(waits, default=None)
-
-    async def renew(self) -> tuple[list[Lease], list[Lease]]:
-        """Renew all that is held. Returns those that are lost, also because their rows are not as
-        we left them, and those of listeners that are paused or withheld."""
-        leases = [lease for lease in self.held.values() if not lease.has_ended()]
-        if not leases:
-            return [], []
-        began, before = monotonic(), [lease.saved for lease in leases]
-        rows = await self._shared.connections.rows(
-            self._shared.statements.renew,
-            names=[lease.listener for lease in leases],
-            parts=[lease.part for lease in leases],
-            tokens=[lease.token for lease in leases],
-            owner=self.owner,
-            duration=self._duration,
-        )
-        found = {(row["name"], row["part"]): row for row in rows}
-        paused = {key: row["paused"] for key, row in found.items()}
-        lost = []
-        for lease, saved in zip(leases, before, strict=True):
-            row = found.get(lease.key)
-            if row is not None and lease.is_contradicted_by(row, before=saved):
-                lease.outdated()
-            if row is None or lease.is_outdated:
-                lost.append(lease)
-            else:
-                lease.renewed(began)
-        withheld = self._shared.withheld
-        stop = [each for each in leases if paused.get(each.key) or each.listener in withheld]
-        return lost, stop
 
     async def release(self, lease: Lease) -> None:
         """Give it back: free for others at once."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..fault.refusals import Refusals
 from ..fault.suspects import Suspects
+from ..lease.renewal import renew_every
 from .relay_outages import RelayOutages
 
 if TYPE_CHECKING:
@@ -77,4 +78,4 @@ class ConsumerContext:
     def refresh_every(self) -> float:
         """Seconds after which to check again which deliveries are due: a replay sends a
         notification, but that may be lost."""
-        return self.settings.lease_duration.total_seconds() / 3
+        return renew_every(self.settings.lease_duration.total_seconds())
