@@ -35,12 +35,12 @@ WHERE = "measuring"
 class BacklogMeter:
     def __init__(
         self,
-        shared: ConsumerContext,
+        context: ConsumerContext,
         engine: AsyncEngine,
         workload: Workload,
         listeners: Iterable[Listener],
     ) -> None:
-        self._shared = shared
+        self._context = context
         self._engine = engine
         self._workload = workload
         self._names = {each.name for each in listeners}
@@ -48,33 +48,33 @@ class BacklogMeter:
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()
-        interval = self._shared.settings.measure_interval.total_seconds()
+        interval = self._context.settings.measure_interval.total_seconds()
         while True:
-            if self._shared.observers.want_measures:
+            if self._context.observers.want_measures:
                 await self._measure(interval)
             await anyio.sleep(interval)
 
     async def _measure(self, interval: float) -> None:
-        limit = self._shared.settings.statement_timeout.total_seconds()
+        limit = self._context.settings.statement_timeout.total_seconds()
         try:
             # Shielded: if it were cancelled midway, the engine's pool would log an error.
             with anyio.fail_after(limit, shield=True):
                 async with self._engine.connect() as connection:
-                    found = await connection.run_sync(overview, self._shared.tables)
+                    found = await connection.run_sync(overview, self._context.tables)
         except Exception as error:
             # Includes a missing right: no reason to stop delivering.
             if not is_database_error(error) and not isinstance(error, OutboxError):
                 raise
             self._away = True
-            self._shared.emit(DatabaseAway(WHERE, type(error).__name__, interval))
+            self._context.emit(DatabaseAway(WHERE, type(error).__name__, interval))
             return
         if self._away:
             self._away = False
-            self._shared.emit(DatabaseBack(WHERE))
+            self._context.emit(DatabaseBack(WHERE))
         in_flight = self._workload.in_flight()
         for each in found.listeners:
             if each.name in self._names:
-                self._shared.emit(_measured(each, in_flight[each.name]))
+                self._context.emit(_measured(each, in_flight[each.name]))
 
 
 def _measured(found: ListenerOverview, in_flight: int) -> BacklogMeasured:

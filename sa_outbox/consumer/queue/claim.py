@@ -56,12 +56,12 @@ class ClaimedRange:
 class RangeClaimer:
     """Takes for one queue, for one process."""
 
-    def __init__(self, shared: ConsumerContext, listener: Listener, owner: str) -> None:
-        self._shared = shared
+    def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
+        self._context = context
         self._listener = listener
-        self._reader = Reader(listener, shared.tables, refusals=shared.refused(listener.name))
-        self._turns = Urgency(shared, listener, self._reader.reads)
-        self._duration = shared.settings.lease_duration.total_seconds()
+        self._reader = Reader(listener, context.tables, refusals=context.refused(listener.name))
+        self._turns = Urgency(context, listener, self._reader.reads)
+        self._duration = context.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
         self._read_look = 0
         self._token = 0
@@ -71,7 +71,7 @@ class RangeClaimer:
         self._sets_aside = False
         """The events that were read last had some for later."""
         self._state: dict[str, Any] | None = None
-        self._steady = shared.continuity.steady(shared.connections)
+        self._steady = context.continuity.steady(context.connections)
         self._asked_at = 0.0
         self.shelter = ClaimShield()
         self._passed: Selection | None = None
@@ -86,7 +86,7 @@ class RangeClaimer:
 
     def has_new(self) -> bool:
         """Whether the log may hold something that nobody has taken."""
-        return self._shared.horizon.latest.number > self._read_look
+        return self._context.horizon.latest.number > self._read_look
 
     def rests_at(self, look: int) -> int | None:
         """The id above which an event can be offered, if nothing was left at that look, the last
@@ -104,8 +104,8 @@ class RangeClaimer:
         if self._rests_at is None:
             return None
         now, self._rests_at = self._rests_at, None
-        shared, steady = self._shared, self._shared.continuity.steady(self._shared.connections)
-        chosen, look = self._reader.take(rows, now, len(rows)), shared.horizon.latest
+        context, steady = self._context, self._context.continuity.steady(self._context.connections)
+        chosen, look = self._reader.take(rows, now, len(rows)), context.horizon.latest
         choice = Selection(now, chosen, now.read_to, now.holes, look)
         if choice.later or not choice.now:
             return None
@@ -127,9 +127,9 @@ class RangeClaimer:
         if self._passed is None:
             return
         choice, self._passed, self._state = self._passed, None, None
-        pass_over = self._shared.statements.ranges.pass_over
+        pass_over = self._context.statements.ranges.pass_over
         moved = {"name": self._listener.name, **choice.moved}
-        if await self._shared.connections.rows(pass_over, **moved) and self._rests_at is not None:
+        if await self._context.connections.rows(pass_over, **moved) and self._rests_at is not None:
             self._rest(choice, 1)
 
     def remembered(self) -> dict[str, Any] | None:
@@ -144,8 +144,8 @@ class RangeClaimer:
     async def state(self, held: list[int]) -> dict[str, Any] | None:
         """None: somebody has deleted the queue's row."""
         self._asked_at = monotonic()
-        self._steady = self._shared.continuity.steady(self._shared.connections)
-        state = self._shared.statements.ranges.state
+        self._steady = self._context.continuity.steady(self._context.connections)
+        state = self._context.statements.ranges.state
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
         if rows and rows[0]["token"] != self._token:
             # A person has moved the queue: what was read may be there to be taken again.
@@ -158,19 +158,19 @@ class RangeClaimer:
         """A range that another process has left, none of those *held* here: one of them whose
         lease is over would be worked on twice, until the first loop has noticed."""
         began, self._state = monotonic(), None
-        claim = self._shared.statements.ranges.claim
+        claim = self._context.statements.ranges.claim
         with self.shelter.open():
-            rows = await self._shared.connections.rows(claim, **self._claim, held=held, limit=1)
+            rows = await self._context.connections.rows(claim, **self._claim, held=held, limit=1)
         return self._leased(rows, began=began)
 
     async def due(self, size: int, *, least: int, by_age: bool = False) -> ClaimedRange | None:
         """Deliveries that are due: retries, scheduled events, those of low priority."""
         began, self._state = monotonic(), None
-        take_due = self._shared.statements.ranges.take_due
+        take_due = self._context.statements.ranges.take_due
         chosen = {**self._claim, "limit": size, "by_age": by_age, "least": least}
         with self.shelter.open():
             rows = await self._reader.reads.carefully(
-                self._shared.connections, take_due, "due", **chosen
+                self._context.connections, take_due, "due", **chosen
             )
         if not rows:
             return None
@@ -185,7 +185,7 @@ class RangeClaimer:
         taken then. Whoever met another process waits for the lock instead: a read in vain costs
         more than a wait.
         """
-        connections = self._shared.connections
+        connections = self._context.connections
         if monotonic() >= self._crowded_until and not self._sets_aside:
             choice = await self._choose(self._steady, state, size)
             if not choice.later:
@@ -195,7 +195,7 @@ class RangeClaimer:
             self._sets_aside = True
         with self.shelter.open(shield=False) as scope:
             async with connections.connection() as connection, connection.transaction():
-                lock = self._shared.statements.ranges.lock
+                lock = self._context.statements.ranges.lock
                 name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
                 rows = await connection.rows(lock, name=name, patience=patience)
                 if not rows or rows[0]["paused"]:
@@ -237,7 +237,7 @@ class RangeClaimer:
         self._rests_at = Progress(moved["position"], Gaps(), moved["revision"] + writes)
 
     async def _take(self, asked: Asked, choice: Selection) -> ClaimedRange | None:
-        statements, began = self._shared.statements.ranges, monotonic()
+        statements, began = self._context.statements.ranges, monotonic()
         moved = {**self._claim, **choice.moved}
         if choice.now:
             ids = sorted([row[0] for row in choice.now])
@@ -245,7 +245,7 @@ class RangeClaimer:
             try:
                 rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
             except Doubted as doubted:
-                await give_back(self._shared.connections, statements.release, doubted.answer)
+                await give_back(self._context.connections, statements.release, doubted.answer)
                 raise
             return self._leased(rows, began=began, rows=choice.now)
         if choice.is_passed_over:
@@ -256,14 +256,14 @@ class RangeClaimer:
         if choice.later:
             documents = {(row[0], row[1]): scheduled(row, FOREVER_SECONDS) for row in choice.later}
             await set_aside(
-                connection, self._shared.statements.park, self._listener.name, documents
+                connection, self._context.statements.park, self._listener.name, documents
             )
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Selection:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
         # What is set aside costs nobody's time: whole batches of it, whatever a range may have.
         room = self._listener.batch_size if self._sets_aside else size
-        look = self._shared.horizon.latest
+        look = self._context.horizon.latest
         if self._is_behind and len(old.holes) < MAX_GAPS:
             urgent = bool(row.get("urgent", True))
             rows = await self._turns.read(asked, old, room, look.ceiling, urgent=urgent)

@@ -50,26 +50,26 @@ LAST_SAVE_SECONDS = 1.0
 
 
 class Queue:
-    def __init__(self, shared: ConsumerContext, listener: Listener, owner: str) -> None:
+    def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
         self.listener = listener
         self.bell = AutoResetEvent()
         """Rung when there may be something to take, or room for it."""
-        self.lived = shared.statements.ranges.suspects.lived
-        self.renewal = shared.statements.ranges.renew
+        self.lived = context.statements.ranges.suspects.lived
+        self.renewal = context.statements.ranges.renew
         self.held: dict[tuple[str, int], Lease] = {}
-        self.holder: HeldLeases[RangeSource] = HeldLeases(shared, self, self._loop)
-        self._shared = shared
+        self.holder: HeldLeases[RangeSource] = HeldLeases(context, self, self._loop)
+        self._context = context
         self._owner = owner
-        self._taker = RangeClaimer(shared, listener, owner)
-        self._read = Query(ranges.read(shared.tables, listener.on))
+        self._taker = RangeClaimer(context, listener, owner)
+        self._read = Query(ranges.read(context.tables, listener.on))
         self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
         self._limits = ConcurrencyLimits(listener, self._wake) if listener.is_limited else None
         self._pace = Pace(listener)
         self._fresh: dict[tuple[str, int], ClaimedRange] = {}
-        self._requests = CancelRequests(shared, listener.name)
+        self._requests = CancelRequests(context, listener.name)
         self._turn = 0
         self._offered: Sequence[Any] = ()
-        self._outage = Outage(f"queue {listener.name}", shared.emit)
+        self._outage = Outage(f"queue {listener.name}", context.emit)
         self._is_paused = False
         self.is_running = False
         """It may take a range yet."""
@@ -84,7 +84,7 @@ class Queue:
                 await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
             finally:
                 self.is_running = False
-                self._shared.progressed()
+                self._context.progressed()
 
     async def _take_again_and_again(self, tasks: TaskGroup) -> None:
         while not self.holder.is_stopping:
@@ -97,7 +97,7 @@ class Queue:
                 pause = self._outage.goes_on(error)
             else:
                 self._outage.is_over()
-            self._shared.progressed()
+            self._context.progressed()
             await self.bell.wait(pause)
 
     async def _save_passed(self, pause: float | None) -> float | None:
@@ -139,7 +139,7 @@ class Queue:
 
     async def release(self, lease: Lease) -> None:
         """Give a range back, with what is left of it."""
-        connections, statements = self._shared.connections, self._shared.statements
+        connections, statements = self._context.connections, self._context.statements
         term, crashed = lease.term, lease.may_have_crashed
         if await connections.rows(statements.ranges.release, **term, crashed=crashed):
             await connections.rows(statements.notify_released)
@@ -159,7 +159,7 @@ class Queue:
 
     async def _take_all(self, tasks: TaskGroup) -> float | None:
         """Take as long as there is room; then how long there is nothing to do, None: until rung."""
-        is_withheld = self.listener.name in self._shared.withheld
+        is_withheld = self.listener.name in self._context.withheld
         if self._offered and not is_withheld and len(self.held) < self._pace.ranges:
             rows, self._offered = self._offered, ()
             at_once = await self._taker.offered(rows)
@@ -170,7 +170,7 @@ class Queue:
             state = remembered or await self._taker.state([part for _, part in self.held])
             self._is_paused = state is None or state["paused"] or is_withheld
             if self._is_paused:
-                return self._shared.settings.poll_interval.total_seconds()
+                return self._context.settings.poll_interval.total_seconds()
             taken = await self._next_or_narrow(state)
             if taken is None and remembered is None:
                 return self._pause(state)
@@ -187,13 +187,13 @@ class Queue:
         self.held[lease.key] = lease
         self._fresh[lease.key] = taken
         count = None if taken.rows is None else len(taken.rows)
-        self._shared.emit(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
+        self._context.emit(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
         tasks.start_soon(self._work, lease, taken)
 
     async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
         """``_next``; what the database refuses is found, to be taken then, and settled."""
-        refusals = self._shared.refused(self.listener.name)
-        narrowing = Isolation(self._shared, self.listener.name, refusals)
+        refusals = self._context.refused(self.listener.name)
+        narrowing = Isolation(self._context, self.listener.name, refusals)
         try:
             return await self._next(state)
         except ReadRefused as refused:
@@ -241,7 +241,7 @@ class Queue:
     def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:
         fresh = self._fresh.pop(lease.key, None)
         return range_loop(
-            self._shared,
+            self._context,
             self.listener,
             lease,
             None if fresh is None else fresh.rows,

@@ -58,16 +58,16 @@ class HorizonReader:
     """
 
     def __init__(
-        self, shared: ConsumerContext, listeners: Iterable[Listener], memory: Remembered
+        self, context: ConsumerContext, listeners: Iterable[Listener], memory: Remembered
     ) -> None:
         types = tuple(sorted({one for listener in listeners for one in listener.on}))
-        self._first_few = Query(reads.first_few(shared.tables, types))
-        self._shared = shared
-        self._connections = shared.connections
-        self._statements = shared.statements
-        self._horizon = shared.horizon
-        self._observers = shared.observers
-        self._continuity = shared.continuity
+        self._first_few = Query(reads.first_few(context.tables, types))
+        self._context = context
+        self._connections = context.connections
+        self._statements = context.statements
+        self._horizon = context.horizon
+        self._observers = context.observers
+        self._continuity = context.continuity
         self._memory = memory
         self._known: WeakSet[Driver] = WeakSet()
         self._final = 0
@@ -166,4 +166,4 @@ class HorizonReader:
                     name = row["application_name"]
                     transaction = row["transaction"]
                     held = HorizonHeld(row["pid"], name, row["seconds"], transaction)
-                    await report_holder(self._shared, held)
+                    await report_holder(self._context, held)

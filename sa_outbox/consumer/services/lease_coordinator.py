@@ -33,21 +33,21 @@ class LeaseCoordinator:
 
     def __init__(
         self,
-        shared: ConsumerContext,
+        context: ConsumerContext,
         listeners: Iterable[Listener],
         queues: Iterable[Listener],
         owner: str,
         *,
         shares: bool = True,
     ) -> None:
-        self._shared = shared
+        self._context = context
         self._listeners = {listener.name: listener for listener in listeners}
         self.owner = owner
         self._shares = shares
         self._queues = [each.name for each in queues]
-        self._duration = shared.settings.lease_duration.total_seconds()
-        self.lived = shared.statements.suspects.lived
-        self.renewal = shared.statements.renew
+        self._duration = context.settings.lease_duration.total_seconds()
+        self.lived = context.statements.suspects.lived
+        self.renewal = context.statements.renew
         self.held: dict[Key, Lease] = {}
         self.bell = AutoResetEvent()
         """Rung when something may be free."""
@@ -71,8 +71,8 @@ class LeaseCoordinator:
     async def announce(self) -> None:
         """Be counted among those who share, for as long as a lease lasts."""
         if self._shares:
-            await self._shared.connections.rows(
-                self._shared.statements.announce,
+            await self._context.connections.rows(
+                self._context.statements.announce,
                 owner=self.owner,
                 names=self.names,
                 queues=self._queues,
@@ -82,12 +82,12 @@ class LeaseCoordinator:
     async def withdraw(self) -> None:
         """Be counted no longer: what is released from now on is for the others."""
         if self._shares:
-            connections, statements = self._shared.connections, self._shared.statements
+            connections, statements = self._context.connections, self._context.statements
             await connections.rows(statements.withdraw, owner=self.owner)
 
     async def notify_others(self) -> None:
         """Have them look who holds what."""
-        await self._shared.connections.rows(self._shared.statements.notify_released)
+        await self._context.connections.rows(self._context.statements.notify_released)
 
     async def claim(self) -> list[Lease]:
         """Claim what is free and ours to claim; the caller works for each and gives it back."""
@@ -95,8 +95,8 @@ class LeaseCoordinator:
         if not shares.claim or self.is_closing:
             return []
         began = monotonic()
-        rows = await self._shared.connections.rows(
-            self._shared.statements.claim,
+        rows = await self._context.connections.rows(
+            self._context.statements.claim,
             names=[name for name, _ in shares.claim],
             parts=[part for _, part in shares.claim],
             owner=self.owner,
@@ -111,7 +111,7 @@ class LeaseCoordinator:
             if self.unclaimed.pop(lease.key, began) <= began - OVERDUE_SECONDS:
                 # Whose it should have been may come yet; not back and forth all the time.
                 self._kept_until[lease.key] = began + self._duration
-            self._shared.emit(
+            self._context.emit(
                 LeaseClaimed(
                     lease.listener, lease.token, lease.position, lease.crashes > 0, lease.part
                 )
@@ -122,7 +122,7 @@ class LeaseCoordinator:
 
     async def _survey(self) -> Shares:
         began = monotonic()
-        rows = await self._shared.connections.rows(self._shared.statements.survey)
+        rows = await self._context.connections.rows(self._context.statements.survey)
         units, unclaimed, expiries = [], {}, []
         paused: list[Key] = []
         self._barriers = {}
@@ -135,7 +135,7 @@ class LeaseCoordinator:
                 lease.barrier = row["barrier"]
             if lease is not None and row["owner"] != self.owner:
                 self.lost.append(lease)
-            if row["paused"] or row["name"] in self._shared.withheld:
+            if row["paused"] or row["name"] in self._context.withheld:
                 paused += [key] if row["paused"] else []
                 continue
             owner, consumers = row["owner"], frozenset(row["consumers"])
@@ -168,8 +168,8 @@ class LeaseCoordinator:
 
     async def release(self, lease: Lease) -> None:
         """Give it back: free for others at once."""
-        rows = await self._shared.connections.rows(
-            self._shared.statements.release,
+        rows = await self._context.connections.rows(
+            self._context.statements.release,
             name=lease.listener,
             part=lease.part,
             token=lease.token,
@@ -177,13 +177,13 @@ class LeaseCoordinator:
             crashed=lease.may_have_crashed,
         )
         if rows:
-            self._shared.emit(LeaseReleased(lease.listener, lease.token, lease.part))
+            self._context.emit(LeaseReleased(lease.listener, lease.token, lease.part))
             await self.notify_others()
 
     async def release_all(self) -> None:
         """Give back what is leased to us though we do not know of it, or could not give it back: a
         claim whose answer was lost. Nothing, as a rule. Only when nothing is worked for."""
-        connections, statements = self._shared.connections, self._shared.statements
+        connections, statements = self._context.connections, self._context.statements
         rows = await connections.rows(statements.release_all, owner=self.owner)
         if self._queues:  # else this role may have no right on their ranges
             rows += await connections.rows(statements.ranges.release_all, owner=self.owner)
@@ -201,13 +201,13 @@ class LeaseCoordinator:
         found = lease.listener, lease.count
         if lease.count != listener.partitions and found not in self._reported:
             self._reported.add(found)
-            self._shared.emit(PartitionsDiffer(*found, declared=listener.partitions))
+            self._context.emit(PartitionsDiffer(*found, declared=listener.partitions))
         if lease.fingerprint == listener.fingerprint:
             return
         if lease.fingerprint is not None:
-            self._shared.emit(ListenerChanged(lease.listener))
-        await self._shared.connections.rows(
-            self._shared.statements.declare,
+            self._context.emit(ListenerChanged(lease.listener))
+        await self._context.connections.rows(
+            self._context.statements.declare,
             name=lease.listener,
             part=lease.part,
             token=lease.token,

@@ -36,7 +36,7 @@ WITHHELD_POLL_SECONDS = 30.0
 class Verification:
     def __init__(
         self,
-        shared: ConsumerContext,
+        context: ConsumerContext,
         engine: AsyncEngine,
         outbox: Outbox,
         listeners: Sequence[Listener],
@@ -44,8 +44,8 @@ class Verification:
         names = outbox.settings.names
         self.bell = AutoResetEvent()
         """Rung when the server may be another one, or was adopted."""
-        self.copies = Copies(shared, listeners, names)
-        self._shared = shared
+        self.copies = Copies(context, listeners, names)
+        self._context = context
         self._engine = engine
         self._names = names
         self._forwardings = [each.forwarding for each in listeners if each.forwarding is not None]
@@ -70,10 +70,10 @@ class Verification:
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()
-        interval = self._shared.settings.verify_interval.total_seconds()
-        limit = self._shared.settings.probe_timeout.total_seconds()
+        interval = self._context.settings.verify_interval.total_seconds()
+        limit = self._context.settings.probe_timeout.total_seconds()
         while True:
-            withheld = self._shared.withheld
+            withheld = self._context.withheld
             await self.bell.wait(min(interval, WITHHELD_POLL_SECONDS) if withheld else interval)
             try:
                 # Shielded: cancelled on the way, the engine's pool would log an error for it.
@@ -85,10 +85,10 @@ class Verification:
 
     def _look(self, connection: Connection) -> Home:
         # It locks tables, if only against DDL: not forever, if this process is suspended.
-        duration = self._shared.settings.lease_duration.total_seconds()
+        duration = self._context.settings.lease_duration.total_seconds()
         connection.execute(bound(), {"duration": duration})
         schema.verify_consuming(connection, self._names, **self._needs)
         # From now on of these tables, wherever the search_path of a connection leads: a handler
         # may have changed it for the connection, which is another's then.
-        self._names = self._shared.tables.names
+        self._names = self._context.tables.names
         return settle_home(connection, self._names)

@@ -33,11 +33,11 @@ REPEAT_AFTER_SECONDS = 600.0
 
 
 class MaintenanceService:
-    def __init__(self, shared: ConsumerContext) -> None:
-        self._shared = shared
-        self._upkeep = MaintenanceRound(shared.tables, shared.settings, self._emit)
-        self._state = Query(partitions.state(shared.tables))
-        self._interval = shared.settings.maintenance_interval.total_seconds()
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._upkeep = MaintenanceRound(context.tables, context.settings, self._emit)
+        self._state = Query(partitions.state(context.tables))
+        self._interval = context.settings.maintenance_interval.total_seconds()
         self._emitted_at: dict[tuple[str, str], float] = {}
         self._before: tuple[int, float] | None = None
         self._away = False
@@ -53,7 +53,7 @@ class MaintenanceService:
 
     async def _round(self) -> None:
         try:
-            async with self._shared.connections.connection() as connection:
+            async with self._context.connections.connection() as connection:
                 last: int = (await connection.rows(self._state))[0]["last"]
                 for each in await self._upkeep.run(connection, self._rate(last)):
                     self._emit_once("held", each.listener, each)
@@ -61,11 +61,11 @@ class MaintenanceService:
             if not is_database_error(error):
                 raise
             self._away = True
-            self._shared.emit(DatabaseAway("retention", type(error).__name__, self._interval))
+            self._context.emit(DatabaseAway("retention", type(error).__name__, self._interval))
             return
         if self._away:
             self._away = False
-            self._shared.emit(DatabaseBack("retention"))
+            self._context.emit(DatabaseBack("retention"))
 
     def _rate(self, last: int) -> float:
         """Events per second since the last round."""
@@ -79,11 +79,11 @@ class MaintenanceService:
         if isinstance(observation, RetentionRefused):
             self._emit_once("refused", observation.step.partition(" ")[0], observation)
         else:
-            self._shared.emit(observation)
+            self._context.emit(observation)
 
     def _emit_once(self, what: str, name: str, observation: Observation) -> None:
         now = monotonic()
         emitted_at = self._emitted_at.get((what, name))
         if emitted_at is None or now - emitted_at >= REPEAT_AFTER_SECONDS:
             self._emitted_at[what, name] = now
-            self._shared.emit(observation)
+            self._context.emit(observation)

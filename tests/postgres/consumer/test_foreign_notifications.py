@@ -33,9 +33,9 @@ async def test_a_flood_of_notifications_costs_a_bounded_number_of_looks(
     surveys: list[float] = []
     claim = LeaseCoordinator.claim
 
-    async def counted(leasing: LeaseCoordinator) -> list[Lease]:
+    async def counted(leases: LeaseCoordinator) -> list[Lease]:
         surveys.append(monotonic())
-        return await claim(leasing)
+        return await claim(leases)
 
     monkeypatch.setattr(LeaseCoordinator, "claim", counted)
     # Fewer than a busy machine looks when nobody bounds it.
