@@ -114,7 +114,7 @@ def read(plan: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("build", "values"), [(horizon.ceiling, {}), (horizon.look, {"position": 20_000})]
+    ("build", "values"), [(horizon.ceiling, {}), (horizon.read, {"position": 20_000})]
 )
 def test_the_ceiling_is_the_end_of_an_index(
     connection: Connection, build: Any, values: dict[str, int]

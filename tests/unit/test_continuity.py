@@ -33,7 +33,7 @@ class TestWhatBecameOfTheNewest:
 class TestDoubt:
     def test_looks_are_forgotten_and_somebody_is_asked_to_compare(self) -> None:
         horizon = Horizon()
-        horizon.look(7, set())
+        horizon.observe(7, set())
         told: list[str] = []
         continuity = Continuity(horizon)
         continuity.follow(lambda: told.append("doubted"))

@@ -48,7 +48,7 @@ class Statements:
     def __init__(self, tables: Tables, channel: str) -> None:
         self.ceiling = Query(horizon.ceiling(tables))
         self.holders = Query(horizon.holders(tables))
-        self.look = Query(horizon.look(tables))
+        self.read_horizon = Query(horizon.read(tables))
         self.undrawn = Query(horizon.undrawn(tables))
         self.drawn = Query(horizon.last_drawn(tables))
         self.holders_named = Query(horizon.holders_named(tables))

@@ -23,9 +23,9 @@ def log_loop(context: ConsumerContext, listener: Listener, lease: Lease) -> Deli
     return DeliveryLoop(context, listener, lease, progress, quarantine, source)
 
 
-def has_drained(loop: DeliveryLoop[LogSource], look: int, *, retries: bool) -> bool:
-    """Everything visible at that look is settled; with *retries*, what waits for one too."""
-    if not loop.source.has_taken_in(look) or not loop.is_idle:
+def has_drained(loop: DeliveryLoop[LogSource], number: int, *, retries: bool) -> bool:
+    """Everything visible at snapshot *number* is settled; with *retries*, what waits too."""
+    if not loop.source.has_taken_in(number) or not loop.is_idle:
         return False
     if loop.holds_one:
         return not retries

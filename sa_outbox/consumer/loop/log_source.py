@@ -58,8 +58,8 @@ class LogSource:
         self._refusals = context.refused(listener.name)
         self._reader = Reader(listener, context.tables, lease.part, lease.count, self._refusals)
         self.due = DueDeliveries(context, listener, lease, self._reader.reads)
-        self._read_look = 0
-        """The look after which everything visible was taken in, or is about to be (``_more``)."""
+        self._read_snapshot = 0
+        """Number of the snapshot whose events were taken in, or are about to be (``_more``)."""
         self._more = False
         self._offered: Sequence[Any] = ()
         self._taken_over_at: float | None = None
@@ -87,7 +87,7 @@ class LogSource:
         room, quarantine = intake.room(), self._quarantine
         if room > 0 and quarantine.is_on and quarantine.wants_rows:
             room -= await self._take_suspects(intake, room)
-        # Before the first look, and since a reconnect, nobody knows whether there is something new.
+        # Before the first snapshot, and since a reconnect, nobody knows whether anything is new.
         may_have_new = self.has_new(now) or not self._context.horizon.latest.number
         of_it = quarantine.due(room, has_new=may_have_new)
         if of_it > 0 and self.due.has_one(now):
@@ -100,7 +100,7 @@ class LogSource:
             was_open = self.is_open
             intake.settle_unattempted(await self._take_new(room, now))
             if not was_open and self.is_open:
-                # Until now nobody looks before the next poll, and a rollback notifies nobody.
+                # Until now nobody reads before the next poll, and a rollback notifies nobody.
                 self._context.bell.ring("open events")
         intake.start_ready()
 
@@ -146,17 +146,17 @@ class LogSource:
 
     async def _take_new(self, room: int, now: float) -> list[InFlight]:
         """Read on in the log. Returns what becomes of events that are not to be handled now."""
-        look = self._context.horizon.latest
+        snapshot = self._context.horizon.latest
         if (barrier := self._lease.barrier) is not None:
-            look = look.up_to(max(barrier, self._progress.read_to))
+            snapshot = snapshot.up_to(max(barrier, self._progress.read_to))
         steady = self._context.continuity.steady(self._context.connections)
         try:
             rows, self._more = await self._reader.read(
-                steady, self._progress, look, room=room, now=now
+                steady, self._progress, snapshot, room=room, now=now
             )
         except Doubted:
-            return []  # another look comes
-        self._read_look = look.number
+            return []  # another snapshot comes
+        self._read_snapshot = snapshot.number
         return self._sort_all(rows)
 
     def _sort_all(self, rows: Sequence[Any]) -> list[InFlight]:
@@ -188,12 +188,12 @@ class LogSource:
     # What the loop asks
 
     def has_new(self, now: float) -> bool:
-        look = self._context.horizon.latest
-        if not look.number:
+        snapshot = self._context.horizon.latest
+        if not snapshot.number:
             return False
         waits_until = self._reader.waits_until()
         waited = waits_until is not None and now >= waits_until
-        return self._more or look.number > self._read_look or waited
+        return self._more or snapshot.number > self._read_snapshot or waited
 
     def next_at(self, *, has_room: bool) -> float | None:
         times = [self.due.refresh_at]
@@ -238,8 +238,8 @@ class LogSource:
         self.lanes.put_back(followed)
 
     def caught_up(self) -> None:
-        has_looked = self._read_look and self._context.horizon.latest.number
-        if has_looked and not self.due.has_one(monotonic()):
+        has_read = self._read_snapshot and self._context.horizon.latest.number
+        if has_read and not self.due.has_one(monotonic()):
             self._quarantine.caught_up()
 
     def wake(self) -> None:
@@ -259,9 +259,9 @@ class LogSource:
         """Events that were read for all listeners, before the horizon is asked."""
         self._offered = rows
 
-    def has_taken_in(self, look: int) -> bool:
-        """Everything visible at that look was taken in, and it is known what is due."""
-        is_read = self._read_look >= look and not self._more and not self.waits_at_a_hole
+    def has_taken_in(self, number: int) -> bool:
+        """Everything visible at snapshot *number* was taken in, and it is known what is due."""
+        is_read = self._read_snapshot >= number and not self._more and not self.waits_at_a_hole
         return is_read and self.due.refresh_at > 0
 
     def has_due(self, *, retries: bool) -> bool:
@@ -285,10 +285,10 @@ class LogSource:
         """Whether ids that were passed may still appear, or one is waited for."""
         return self.waits_at_a_hole or bool(self._progress.holes)
 
-    def has_read_all(self, look: int) -> bool:
-        """Everything visible at that look, the last one, was taken in, and nothing is open."""
-        return 0 < look == self._read_look and not self._more and not self.is_open
+    def has_read_all(self, number: int) -> bool:
+        """Everything visible at snapshot *number*, the last one, was read, and nothing is open."""
+        return 0 < number == self._read_snapshot and not self._more and not self.is_open
 
-    def may_meet_a_hole(self, look: int) -> bool:
-        """Whether it has yet to read what that look showed, and would wait at a hole in it."""
-        return self._order_mode.waits_at_holes and self._read_look < look
+    def may_meet_a_hole(self, number: int) -> bool:
+        """Whether it has yet to read what snapshot *number* showed, and would wait at a hole."""
+        return self._order_mode.waits_at_holes and self._read_snapshot < number

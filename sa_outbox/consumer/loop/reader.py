@@ -88,11 +88,11 @@ class Reader:
         return self._since + self._gap_wait
 
     def take(self, rows: Sequence[Any], progress: Progress, room: int) -> list[Any]:
-        """Of *rows* in the order of the log, read without a look, those of the listener's types
+        """Of *rows* in the order of the log, read without a snapshot, those of the listener's types
         and partition.
 
-        Only if no id is missing from them: a hole takes a look, and a read after it. What is above
-        them is left to that too.
+        Only if no id is missing from them: a hole takes a snapshot, and a read after it. What is
+        above them is left to that too.
         """
         ids = [row[0] for row in rows if row[0] > progress.read_to]
         if not ids or progress.holes or len(ids) > room or ids[-1] - progress.read_to != len(ids):
@@ -101,7 +101,7 @@ class Reader:
         if self._count > 1:
             part, count = self._part, self._count
             matching = [row for row in matching if partition_of(row[3], row[0], count) == part]
-        progress.has_read(ids, [row[0] for row in matching], upper=ids[-1], look=NOTHING)
+        progress.has_read(ids, [row[0] for row in matching], upper=ids[-1], snapshot=NOTHING)
         self.hole = None
         return matching
 
@@ -109,7 +109,7 @@ class Reader:
         self,
         connections: Asked,
         progress: Progress,
-        look: HorizonSnapshot,
+        snapshot: HorizonSnapshot,
         *,
         room: int,
         now: float,
@@ -117,39 +117,39 @@ class Reader:
         """The next rows of the listener's types and partition, up to *room*; and whether there may
         be more.
 
-        The read starts after *look*, which is what makes it right.
+        The read starts after *snapshot*, which is what makes it right.
         """
-        if not progress.holes and progress.read_to < look.final:
-            return await self._read_final(connections, progress, look, room)
-        ceiling = look.ceiling if len(progress.holes) < MAX_HOLES else progress.read_to
+        if not progress.holes and progress.read_to < snapshot.final:
+            return await self._read_final(connections, progress, snapshot, room)
+        ceiling = snapshot.ceiling if len(progress.holes) < MAX_HOLES else progress.read_to
         if ceiling <= progress.read_to and not progress.holes:
-            self.hole = None  # of a look that was forgotten; the next one shows it again
+            self.hole = None  # of a snapshot that was forgotten; the next one shows it again
             return [], False
         rows, full = await self._read_all(connections, progress, ceiling, room)
         upper = rows[-1][0] if full else max(ceiling, progress.read_to)
         if self._waits_at_holes:
-            rows, upper = self._in_order(rows, upper, progress, look, now)
+            rows, upper = self._in_order(rows, upper, progress, snapshot, now)
         ids = [row[0] for row in rows]
         matching = [row for row in rows if row["matches"]]
-        progress.has_read(ids, [row[0] for row in matching], upper=upper, look=look)
+        progress.has_read(ids, [row[0] for row in matching], upper=upper, snapshot=snapshot)
         return matching, full and self.hole is None
 
     async def _read_final(
-        self, connections: Asked, progress: Progress, look: HorizonSnapshot, room: int
+        self, connections: Asked, progress: Progress, snapshot: HorizonSnapshot, room: int
     ) -> tuple[list[Any], bool]:
         rows, full = await self.reads.rows(
             connections,
             self._final,
             lambda: self._final_carefully,
             cursor=progress.read_to,
-            upper=look.final,
+            upper=snapshot.final,
             limit=room,
         )
-        upper = rows[-1][0] if full else look.final
+        upper = rows[-1][0] if full else snapshot.final
         ids = [row[0] for row in rows]
-        progress.has_read(ids, ids, upper=upper, look=look)
+        progress.has_read(ids, ids, upper=upper, snapshot=snapshot)
         self.hole = None
-        return rows, full or look.ceiling > look.final
+        return rows, full or snapshot.ceiling > snapshot.final
 
     async def _read_all(
         self, connections: Asked, progress: Progress, ceiling: int, room: int
@@ -163,15 +163,15 @@ class Reader:
         return await rows(connections, self._with_gaps, lambda: self._with_gaps_carefully, **bounds)
 
     def _in_order(
-        self, rows: list[Any], upper: int, progress: Progress, look: HorizonSnapshot, now: float
+        self, rows: list[Any], upper: int, progress: Progress, snapshot: HorizonSnapshot, now: float
     ) -> tuple[list[Any], int]:
         waits_until = self.waits_until()
         if waits_until is not None and now >= waits_until:
             # Every hole below that ceiling was waited for so long; the later ones were not.
             self._waited_for = max(self._waited_for, self._ceiling)
-        reach = min(max(look.final, self._waited_for), upper)
+        reach = min(max(snapshot.final, self._waited_for), upper)
         rows, edge, hole = up_to_a_hole(rows, read_to=progress.read_to, reach=reach)
         if hole != self.hole:
-            self.hole, self._since, self._ceiling = hole, now, look.ceiling
+            self.hole, self._since, self._ceiling = hole, now, snapshot.ceiling
         # A full read may end below what was read before: in a gap.
         return rows, min(upper, edge)

@@ -57,7 +57,7 @@ class Horizon:
         newest events. Nothing is decided by it."""
         self._pending: list[tuple[int, frozenset[str]]] = []
 
-    def look(self, ceiling: int, holders: Set[str]) -> HorizonSnapshot:
+    def observe(self, ceiling: int, holders: Set[str]) -> HorizonSnapshot:
         """Take in the answers to (1) and (2), queried in this order."""
         now = frozenset(holders)
         final = self.latest.final

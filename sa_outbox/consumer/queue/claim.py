@@ -63,7 +63,7 @@ class RangeClaimer:
         self._turns = Urgency(context, listener, self._reader.reads)
         self._duration = context.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
-        self._read_look = 0
+        self._read_snapshot = 0
         self._token = 0
         self._is_behind = False
         """More is waiting than was taken: then it matters who comes first."""
@@ -80,33 +80,33 @@ class RangeClaimer:
         self._rests_at: Progress | None = None
         """Where everything was taken, of whatever type, and nothing can still appear below."""
 
-    def has_read(self, look: int) -> bool:
-        """Whether everything visible at that look is taken, by whomever."""
-        return self._read_look >= look
+    def has_read(self, number: int) -> bool:
+        """Whether everything visible at snapshot *number* is taken, by whomever."""
+        return self._read_snapshot >= number
 
     def has_new(self) -> bool:
         """Whether the log may hold something that nobody has taken."""
-        return self._context.horizon.latest.number > self._read_look
+        return self._context.horizon.latest.number > self._read_snapshot
 
-    def rests_at(self, look: int) -> int | None:
-        """The id above which an event can be offered, if nothing was left at that look, the last
-        one."""
+    def rests_at(self, number: int) -> int | None:
+        """The id above which an event can be offered, if nothing was left at snapshot *number*,
+        the last one."""
         rest = self._rests_at
-        return rest.read_to if rest is not None and 0 < look == self._read_look else None
+        return rest.read_to if rest is not None and 0 < number == self._read_snapshot else None
 
     async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
-        """Of *rows*, the first above where we rest and read without a look, those of our types.
+        """Of *rows*, the first above where we rest and read without a snapshot, those of our types.
 
         None if an id is missing among them, if one is for later, or if somebody has moved the
-        queue since: then the look and the read after it decide. No row was moved since we came to
+        queue since: then a snapshot and the read after it decide. No row was moved since we came to
         rest, so everything up to there is taken, or of another type.
         """
         if self._rests_at is None:
             return None
         now, self._rests_at = self._rests_at, None
         context, steady = self._context, self._context.continuity.steady(self._context.connections)
-        chosen, look = self._reader.take(rows, now, len(rows)), context.horizon.latest
-        choice = Selection(now, chosen, now.read_to, now.holes, look)
+        chosen, snapshot = self._reader.take(rows, now, len(rows)), context.horizon.latest
+        choice = Selection(now, chosen, now.read_to, now.holes, snapshot)
         if choice.later or not choice.now:
             return None
         with self.shelter.open():
@@ -149,7 +149,7 @@ class RangeClaimer:
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
         if rows and rows[0]["token"] != self._token:
             # A person has moved the queue: what was read may be there to be taken again.
-            self._token, self._read_look = rows[0]["token"], 0
+            self._token, self._read_snapshot = rows[0]["token"], 0
             self._rests_at = None
         self._state = dict(rows[0]) if rows else None
         return self._state
@@ -220,8 +220,8 @@ class RangeClaimer:
             self._crowded_until = monotonic() + CONTENDED_SECONDS
             return "again"
         if not self._is_behind:
-            # Of the look that the read followed: the latest of before may be forgotten since.
-            self._read_look = max(self._read_look, choice.look.number)
+            # Of the snapshot that the read followed: the latest of before may be forgotten since.
+            self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
             # Not if it was passed over: nobody has asked whether that was written.
             if not choice.gaps and not choice.is_passed_over:
                 self._rest(choice, int(taken is not None))
@@ -263,17 +263,17 @@ class RangeClaimer:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
         # What is set aside costs nobody's time: whole batches of it, whatever a range may have.
         room = self._listener.batch_size if self._sets_aside else size
-        look = self._context.horizon.latest
+        snapshot = self._context.horizon.latest
         if self._is_behind and len(old.holes) < MAX_GAPS:
             urgent = bool(row.get("urgent", True))
-            rows = await self._turns.read(asked, old, room, look.ceiling, urgent=urgent)
+            rows = await self._turns.read(asked, old, room, snapshot.ceiling, urgent=urgent)
             if rows:
                 chosen, _ = self._cut(rows, size)
                 left = leaving(old.read_to, old.holes, [row[0] for row in chosen])
-                return Selection(old, chosen, *left, look)
+                return Selection(old, chosen, *left, snapshot)
         while True:
             rows, self._is_behind = await self._reader.read(
-                asked, old, look, room=room, now=monotonic()
+                asked, old, snapshot, room=room, now=monotonic()
             )
             if rows or not self._is_behind:
                 chosen, others = self._cut(rows, size)
@@ -281,7 +281,7 @@ class RangeClaimer:
                 for each in others:
                     gaps.add(each[0], each[0])
                 self._is_behind = self._is_behind or bool(others)
-                return Selection(old, chosen, old.read_to, gaps, look)
+                return Selection(old, chosen, old.read_to, gaps, snapshot)
             # All of other types. Not from the row again: it stays where it was until something is
             # taken, or much was passed.
             room = self._listener.batch_size

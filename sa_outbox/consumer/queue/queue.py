@@ -113,22 +113,22 @@ class Queue:
         """Wait no longer than that for a take that is under way."""
         self._taker.shelter.limit(seconds)
 
-    def has_read(self, look: int) -> bool:
-        """Everything visible at that look is taken, and what this process took is settled. Of one
-        that is paused nothing is waited for."""
-        return not self.held and (self._is_paused or self._taker.has_read(look))
+    def has_read(self, number: int) -> bool:
+        """Everything visible at snapshot *number* is taken, and what this process took is settled.
+        Of one that is paused nothing is waited for."""
+        return not self.held and (self._is_paused or self._taker.has_read(number))
 
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was taken, perhaps by us."""
         self._requests.wanted = True
         self.bell.ring()
 
-    def rests_at(self, look: int) -> int | None:
+    def rests_at(self, number: int) -> int | None:
         """The id above which the next event can be offered; None: it has something to do."""
-        return None if self._is_paused or self.holder.is_stopping else self._taker.rests_at(look)
+        return None if self._is_paused or self.holder.is_stopping else self._taker.rests_at(number)
 
     def offer(self, rows: Sequence[Any]) -> None:
-        """Events that were read for all listeners, without a look."""
+        """Events that were read for all listeners, without a snapshot."""
         self._offered = rows
         self.bell.ring()
 

@@ -74,5 +74,5 @@ async def _raise_once(
     except Exception as error:
         if not is_database_error(error):
             raise
-        # What it tells of is in the log and in the metrics; looks and listeners must go on.
+        # What it tells of is in the log and in the metrics; reading and listeners must go on.
         context.emit(DatabaseAway("alerts", type(error).__name__, lifetime))

@@ -43,7 +43,7 @@ class Copies:
         self._followers.append((working, bell))
 
     def found(self, home: Home) -> None:
-        """The database was looked at: act on what has changed."""
+        """It is known which database this is: act on what has changed."""
         withheld = set(self._external) if home.is_copy else set()
         if withheld == self._context.withheld:
             return

@@ -107,19 +107,19 @@ class Endpoints:
         # Shielded: if it were cancelled midway, the engine's pool would log an error.
         with anyio.fail_after(ANSWER_SECONDS, shield=True):
             async with self._engine.connect() as connection:
-                return await connection.run_sync(self._look)
+                return await connection.run_sync(self._read_revision)
 
     def _read(self, connection: Connection) -> tuple[object, list[Any]]:
         tables = self._tables
         try:
-            revision = self._look(connection)  # first: a change after it is noticed later
+            revision = self._read_revision(connection)  # first: a change after it is noticed later
             return revision, list(connection.execute(sql.all_endpoints(tables)).mappings())
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in (NOT_THERE, NOT_PERMITTED):
                 raise
             return None, []  # verify() says so, and what fixes it
 
-    def _look(self, connection: Connection) -> object:
+    def _read_revision(self, connection: Connection) -> object:
         return tuple(connection.execute(sql.revision(self._tables)).one())
 
     def _listener(self, row: Any) -> Listener | None:

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
-from sa_outbox.observe import CommitsLost, HorizonHeld, IdsNotDrawn, Looked
+from sa_outbox.observe import CommitsLost, HorizonHeld, HorizonRead, IdsNotDrawn
 from sa_outbox.sql.log import reads
 from sa_outbox.sql.log.large_events import BUDGET
 
@@ -77,8 +77,8 @@ class HorizonReader:
         """The first few could not be read: whoever wants them reads for himself."""
 
     async def first_few(self, above: int) -> list[Any]:
-        """The first events above that id, before any look: whoever finds no hole in them needs
-        none, and has them a round trip sooner."""
+        """The first events above that id, before the horizon is read: whoever finds no hole in them
+        needs no snapshot, and has them a round trip sooner."""
         if self._passes:
             self._passes = False
             return []
@@ -104,16 +104,18 @@ class HorizonReader:
         except BaseException:
             self._known.clear()
             raise
-        look = self._horizon.look(row["ceiling"], frozenset(row["holders"]))
+        snapshot = self._horizon.observe(row["ceiling"], frozenset(row["holders"]))
         if row["newest"] is not None:
             self._continuity.has_read(row["ceiling"], row["newest"])
         took = monotonic() - began
         highest = self._horizon.highest
-        self._observers.emit(Looked(look.ceiling, look.final, look.writers, took, highest))
-        await self._name_holders(look)
+        self._observers.emit(
+            HorizonRead(snapshot.ceiling, snapshot.final, snapshot.writers, took, highest)
+        )
+        await self._name_holders(snapshot)
         if row["undrawn"] is not None:
             await self._emit_undrawn()
-        return look
+        return snapshot
 
     async def _emit_undrawn(self) -> None:
         """They are left alone until the sequence has come to them, or somebody has deleted them."""
@@ -131,7 +133,7 @@ class HorizonReader:
             if connection.driver not in self._known:
                 self._horizon.forget()
                 self._known.add(connection.driver)
-            (row,) = await connection.rows(self._statements.look, position=position)
+            (row,) = await connection.rows(self._statements.read_horizon, position=position)
         return row
 
     async def _is_confirmed(self, row: Any, era: int) -> bool:
@@ -155,10 +157,10 @@ class HorizonReader:
         await self._memory.compare()
         return continuity.confirm(era)
 
-    async def _name_holders(self, look: HorizonSnapshot) -> None:
+    async def _name_holders(self, snapshot: HorizonSnapshot) -> None:
         now = monotonic()
-        if look.final != self._final or look.final >= look.ceiling:
-            self._final, self._moved_at = look.final, now
+        if snapshot.final != self._final or snapshot.final >= snapshot.ceiling:
+            self._final, self._moved_at = snapshot.final, now
         elif now - self._moved_at >= HELD_AFTER_SECONDS:
             self._moved_at = now
             for row in await self._connections.rows(self._statements.holders_named):

@@ -86,7 +86,7 @@ class LeaseCoordinator:
             await connections.rows(statements.withdraw, owner=self.owner)
 
     async def notify_others(self) -> None:
-        """Have them look who holds what."""
+        """Have them check who holds what."""
         await self._context.connections.rows(self._context.statements.notify_released)
 
     async def claim(self) -> list[Lease]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 WITHHELD_POLL_SECONDS = 30.0
-"""Seconds between two looks at a copy: whoever adopts it may use another channel, or none."""
+"""Seconds between two checks of a copy: whoever adopts it may use another channel, or none."""
 
 
 class Verification:
@@ -66,7 +66,7 @@ class Verification:
 
     async def _find_home(self) -> Home:
         async with self._engine.begin() as connection:
-            return await connection.run_sync(self._look)
+            return await connection.run_sync(self._verify)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -83,7 +83,7 @@ class Verification:
                 if not is_database_error(error):
                     raise
 
-    def _look(self, connection: Connection) -> Home:
+    def _verify(self, connection: Connection) -> Home:
         # It locks tables, if only against DDL: not forever, if this process is suspended.
         duration = self._context.settings.lease_duration.total_seconds()
         connection.execute(bound(), {"duration": duration})

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..connection.statements import Statements
 
 CLOSE_SECONDS = 1.0
-LOOKS_PER_SECOND, LOOKS_AT_ONCE = 200.0, 100
+READS_PER_SECOND, READS_AT_ONCE = 200.0, 100
 """For events. A producer's process notifies a hundred times a second at most."""
 SURVEYS_PER_SECOND, SURVEYS_AT_ONCE = 20.0, 20
 """For what was released or cancelled."""
@@ -76,10 +76,10 @@ class Wakeup:
         self._ping = ping
         self._pinged = ""
         self._answered = AutoResetEvent()
-        looks = {"per_second": LOOKS_PER_SECOND, "burst": LOOKS_AT_ONCE}
+        reads = {"per_second": READS_PER_SECOND, "burst": READS_AT_ONCE}
         surveys = {"per_second": SURVEYS_PER_SECOND, "burst": SURVEYS_AT_ONCE}
         verified = {"per_second": VERIFICATIONS_PER_SECOND, "burst": VERIFICATIONS_AT_ONCE}
-        self._notified = Throttle(notified, **looks)
+        self._notified = Throttle(notified, **reads)
         self._released = Throttle(released, **surveys)
         self._cancelled = Throttle(cancelled, **surveys)
         self._adopted = Throttle(adopted, **verified)

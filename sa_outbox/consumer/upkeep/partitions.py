@@ -226,7 +226,7 @@ class LogPartitions:
         # The last id, the writers, then the read: see consumer/position/horizon.py.
         last = (await self.drawn()).last
         holders = {row[0] for row in await self._connection.rows(self._holders)}
-        final = horizon.look(last, holders).final
+        final = horizon.observe(last, holders).final
         copied = 0
         async with self._connection.transaction():
             if not await self._connection.value(self._alone):
