@@ -193,7 +193,7 @@ class Woken(Observation):
 
 
 @dataclass(slots=True)
-class Looked(Observation):
+class HorizonRead(Observation):
     """The horizon was read, once for all listeners."""
 
     ceiling: int
@@ -312,7 +312,7 @@ class CaughtUp(Observation):
 
 
 @dataclass(slots=True)
-class WentCareful(Observation):
+class SuspectAttempted(Observation):
     """After a crash: this event is attempted alone, and the attempt was counted beforehand."""
 
     listener: str

@@ -6,10 +6,10 @@ cheap statements per ``measure_interval``. No delivery depends on it.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.errors import OutboxError
 from sa_outbox.observe import BacklogMeasured, DatabaseAway, DatabaseBack
@@ -18,63 +18,63 @@ from sa_outbox.operations.overview import overview
 from .connection.errors import is_database_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anyio.abc import TaskStatus
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from sa_outbox.declare.listener import Listener
     from sa_outbox.operations.overview import ListenerOverview
 
     from .shared.context import ConsumerContext
-    from .supervisor import Supervisor
+    from .workload import Workload
 
 WHERE = "measuring"
 
 
 class BacklogMeter:
-    def __init__(self, shared: ConsumerContext, engine: AsyncEngine, services: Supervisor) -> None:
-        self._shared = shared
+    def __init__(
+        self,
+        context: ConsumerContext,
+        engine: AsyncEngine,
+        workload: Workload,
+        listeners: Iterable[Listener],
+    ) -> None:
+        self._context = context
         self._engine = engine
-        self._services = services
-        queues = (queue.listener.name for queue in services.queues)
-        self._names = {*services.leasing.names, *queues}
+        self._workload = workload
+        self._names = {each.name for each in listeners}
         self._away = False
 
-    async def run(self) -> None:
-        interval = self._shared.settings.measure_interval.total_seconds()
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        interval = self._context.settings.measure_interval.total_seconds()
         while True:
-            if self._shared.observers.want_measures:
+            if self._context.observers.want_measures:
                 await self._measure(interval)
             await anyio.sleep(interval)
 
     async def _measure(self, interval: float) -> None:
-        limit = self._shared.settings.statement_timeout.total_seconds()
+        limit = self._context.settings.statement_timeout.total_seconds()
         try:
             # Shielded: if it were cancelled midway, the engine's pool would log an error.
             with anyio.fail_after(limit, shield=True):
                 async with self._engine.connect() as connection:
-                    found = await connection.run_sync(overview, self._shared.tables)
+                    found = await connection.run_sync(overview, self._context.tables)
         except Exception as error:
             # Includes a missing right: no reason to stop delivering.
             if not is_database_error(error) and not isinstance(error, OutboxError):
                 raise
             self._away = True
-            self._shared.emit(DatabaseAway(WHERE, type(error).__name__, interval))
+            self._context.emit(DatabaseAway(WHERE, type(error).__name__, interval))
             return
         if self._away:
             self._away = False
-            self._shared.emit(DatabaseBack(WHERE))
-        in_flight = self._in_flight()
+            self._context.emit(DatabaseBack(WHERE))
+        in_flight = self._workload.in_flight()
         for each in found.listeners:
             if each.name in self._names:
-                self._shared.emit(_measured(each, in_flight[each.name]))
-
-    def _in_flight(self) -> Counter[str]:
-        services, found = self._services, Counter[str]()
-        for (name, _), loop in services.holder.loops.items():
-            found[name] += loop.in_flight
-        for queue in services.queues:
-            found[queue.listener.name] += sum(
-                each.in_flight for each in queue.holder.loops.values()
-            )
-        return found
+                self._context.emit(_measured(each, in_flight[each.name]))
 
 
 def _measured(found: ListenerOverview, in_flight: int) -> BacklogMeasured:

@@ -34,20 +34,20 @@ async def until_drained(
 
     None: the consumer was stopped before.
 
-    Invariant: the look that is waited for began after the call, so whatever was committed before
-    the call is below its ceiling and visible to every read that follows it.
+    Invariant: the read of the horizon that is waited for began after the call, so whatever was
+    committed before the call is below its ceiling and visible to every read that follows it.
     """
-    horizon = services.shared.horizon
-    # One look may be under way already, and have asked for its ceiling before the call.
+    context, workload = services.context, services.workload
+    horizon = context.horizon
+    # One read may be under way already, and have asked for its ceiling before the call.
     number = horizon.number + 2
     asked: list[int] = []
     patience = OUTAGE_WITH_RETRIES_SECONDS if retries else OUTAGE_SECONDS
-    with services.shared.outages.watch(patience) as outages:
+    with context.outages.watch(patience) as outages:
         while not stopped():
-            reads = services.holder.loops or services.queues
             given_up = outages.given_up(monotonic())
-            if reads and horizon.latest.number < number:
-                services.ring("poll")
+            if not workload.is_empty and horizon.latest.number < number:
+                context.bell.ring("poll")
             elif await _is_drained(services, number, asked, given_up, retries=retries):
                 return given_up
             else:
@@ -67,27 +67,26 @@ async def _is_drained(
 ) -> bool:
     """*asked* keeps the ceiling for listeners of others: asked for again and again, it would rise
     with the log, and never be reached."""
-    loops = services.holder.loops
-    leasing = services.leasing
-    if any(key not in loops for key in leasing.held):
+    context, leases = services.context, services.leases
+    loops, all_queues = services.workload.holder.loops, services.workload.queues
+    if any(key not in loops for key in leases.held):
         return False  # claimed, and about to start
-    if leasing.unclaimed or any(each.barrier is not None for each in leasing.held.values()):
+    if leases.unclaimed or any(each.barrier is not None for each in leases.held.values()):
         return False  # nobody's for the moment, or only a part of the log is read
     for (name, _), loop in tuple(loops.items()):
         if name not in given_up and not _has_drained(loop, number, retries=retries):
             return False
-    waited_for = [each for each in services.queues if each.listener.name not in given_up]
+    waited_for = [each for each in all_queues if each.listener.name not in given_up]
     if not all(queue.has_read(number) for queue in waited_for):
         return False
-    besides = {*services.shared.withheld, *given_up}
-    names = (queue.listener.name for queue in services.queues)
+    besides = {*context.withheld, *given_up}
+    names = (queue.listener.name for queue in all_queues)
     queues = [name for name in names if name not in besides]
     if not retries and not queues:
         return True
     try:
         if not asked:
-            shared = services.shared
-            asked.append(await shared.connections.value(shared.statements.ceiling))
+            asked.append(await context.connections.value(context.statements.ceiling))
         if queues and await _busy(services, queues, asked[0], retries=retries):
             return False
         return not retries or not await _behind(services, asked[0], besides)
@@ -99,8 +98,8 @@ async def _is_drained(
 
 async def _busy(services: Supervisor, names: list[str], ceiling: int, *, retries: bool) -> bool:
     """Whether something that was taken from one of these queues is not settled."""
-    connections, statements = services.shared.connections, services.shared.statements
-    owner = services.leasing.owner
+    connections, statements = services.context.connections, services.context.statements
+    owner = services.leases.owner
     bounds = {"names": names, "ceiling": ceiling, "owner": owner, "retries": retries}
     return bool(await connections.rows(statements.ranges.busy, **bounds))
 
@@ -108,12 +107,12 @@ async def _busy(services: Supervisor, names: list[str], ceiling: int, *, retries
 async def _behind(services: Supervisor, ceiling: int, besides: Collection[str]) -> bool:
     """Whether one of our listeners, as far as other processes hold it, has not settled what is
     visible up to *ceiling*; *besides* some."""
-    leasing, shared = services.leasing, services.shared
-    rows = await shared.connections.rows(
-        shared.statements.behind,
-        names=[name for name in leasing.names if name not in besides],
-        held=[name for name, _ in leasing.held],
-        parts=[part for _, part in leasing.held],
+    leases, context = services.leases, services.context
+    rows = await context.connections.rows(
+        context.statements.behind,
+        names=[name for name in leases.names if name not in besides],
+        held=[name for name, _ in leases.held],
+        parts=[part for _, part in leases.held],
         ceiling=ceiling,
         retries=True,
     )

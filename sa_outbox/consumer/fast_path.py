@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
     from .queue.queue import Queue
-    from .services.horizon_watch import HorizonWatcher
+    from .services.horizon_reader import HorizonReader
 
 TURNS = 4
 """Turns of the event loop until a handler has started: sending a statement earlier would delay
@@ -20,7 +20,7 @@ it."""
 
 
 async def deliver_ahead_of_horizon(
-    looker: HorizonWatcher,
+    reader: HorizonReader,
     number: int,
     loops: Collection[DeliveryLoop[LogSource]],
     queues: Iterable[Queue],
@@ -31,7 +31,7 @@ async def deliver_ahead_of_horizon(
     stands = [*(each.progress.read_to for each in waiting), *resting.values()]
     if not stands:
         return
-    rows = await looker.first_few(min(stands))
+    rows = await reader.first_few(min(stands))
     if not rows:
         return
     for loop in waiting:

@@ -6,7 +6,6 @@ import os
 import secrets
 import socket
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,34 +15,17 @@ from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
 from sa_outbox.settings import ConsumerSettings
 
-from .backlog import BacklogMeter
-from .connection.connections import Connections, best_effort
+from .assembly import make_context, make_supervisor
+from .connection.connections import best_effort
 from .connection.engines import connect_to, engines, require_asyncio
 from .connection.schema_location import locate
 from .connection.shield import to_its_end
-from .connection.statements import statements
 from .drain import until_drained
-from .handler.session import AsyncHandlerSession, HandlerSession
-from .lease.alibi import Alibis, Pulse
-from .lease.continuity import Continuity
-from .loop.holder import HeldLeases
-from .loop.log_source import log_loop
-from .position.horizon import Horizon
-from .queue.queue import Queue
-from .services.crons import CronService
-from .services.endpoints import Endpoints
-from .services.horizon_watch import HorizonWatcher
-from .services.lease_coordinator import LeaseCoordinator
+from .services.endpoints import Endpoints, EndpointWatcher
 from .services.registration import chosen, register
-from .services.verification import Verification
-from .services.wakeup import Wakeup
 from .services.watchdog import Watchdog
-from .shared.context import ConsumerContext
 from .shared.stop_reason import StopReason
-from .shared.sync import ExclusiveGate
 from .shared.task_errors import one_error
-from .supervisor import Supervisor
-from .upkeep.service import MaintenanceService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -57,12 +39,9 @@ if TYPE_CHECKING:
     from sa_outbox.outbox import Outbox
 
     from .connection.engines import Engines
-    from .lease.lease import Lease
-    from .loop.log_source import LogSource
-    from .loop.loop import DeliveryLoop
+    from .shared.context import ConsumerContext
+    from .supervisor import Supervisor
 
-OWN_CONNECTIONS = 6
-"""Most connections for looks, cursors and leases; one more is for LISTEN."""
 CLOSE_SECONDS = 1.0
 
 
@@ -234,20 +213,17 @@ class Consumer:
         )
 
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
-        async with self._sharing(made) as shared:
-            services = self._services = self._serve(made, shared)
-            await services.verifying.verify()
+        async with self._sharing(made) as context:
+            services = self._services = self._supervise(made, context)
+            await services.verification.verify()
             known = [each.name for each in self.outbox.listeners]
             known += [] if self._endpoints is None else self._endpoints.names
-            await register(shared, self._listeners, known)
+            await register(context, self._listeners, known)
             names = tuple(each.name for each in self._listeners)
             self.observers.emit(ConsumerStarted(self.owner, names))
             try:
                 async with anyio.create_task_group() as tasks:
                     await services.start(tasks)
-                    tasks.start_soon(BacklogMeter(shared, made.asynchronous, services).run)
-                    if self._endpoints is not None and not self._only_drains:
-                        tasks.start_soon(self._watch_endpoints, self._endpoints)
                     task_status.started()
                     await self._until_stopped(services)
                     await self._wind_down(services)
@@ -262,8 +238,7 @@ class Consumer:
                         await best_effort(each.forwarding.close(), CLOSE_SECONDS)
         self.observers.emit(ConsumerStopped(self.owner))
 
-    async def _watch_endpoints(self, endpoints: Endpoints) -> None:
-        await endpoints.changed()
+    def _serve_again(self) -> None:
         if not self._stop.is_set():
             self.reason, self._again = "the webhook endpoints were changed", True
             self._stop.set()
@@ -282,12 +257,12 @@ class Consumer:
         grace = self.settings.grace_period.total_seconds()
         self.observers.emit(ConsumerStopping(self.reason, grace))
         services.stop()
-        await best_effort(services.leasing.withdraw(), CLOSE_SECONDS)
+        await best_effort(services.leases.withdraw(), CLOSE_SECONDS)
         with anyio.move_on_after(grace):
-            while services.is_at_work:
+            while services.workload.is_at_work:
                 await self._next_progress()
         services.cancel()
-        while services.holds_leases:
+        while services.workload.holds_leases:
             await self._next_progress()
 
     async def _leave(self, services: Supervisor) -> None:
@@ -295,8 +270,8 @@ class Consumer:
         limit = self.settings.probe_timeout.total_seconds() if self._only_drains else CLOSE_SECONDS
 
         async def leave() -> None:
-            await services.leasing.withdraw()
-            await services.leasing.release_all()
+            await services.leases.withdraw()
+            await services.leases.release_all()
             self._holds_leases = False
 
         self._holds_leases = True
@@ -304,90 +279,33 @@ class Consumer:
 
     @asynccontextmanager
     async def _sharing(self, made: Engines) -> AsyncIterator[ConsumerContext]:
-        own = Connections.of(made.connect, self.settings, most=OWN_CONNECTIONS)
-        try:
-            yield self._share(made, own)
-        finally:
-            with CancelScope(shield=True):
-                await own.close(CLOSE_SECONDS)
-
-    def _share(self, made: Engines, own: Connections) -> ConsumerContext:
-        outbox, options = self.outbox, {"expire_on_commit": False}
-        sync_sessions = None
-        if made.synchronous is not None:
-            sync_sessions = outbox.sessionmaker(made.synchronous, class_=HandlerSession, **options)
-            sync_sessions.class_.outbox_tables = self._tables
-        horizon = Horizon()
-        continuity = Continuity(horizon)
-        own.broken = continuity.doubt
-        kind = AsyncHandlerSession
-        async_sessions = outbox.async_sessionmaker(made.asynchronous, class_=kind, **options)
-        async_sessions.kw["sync_session_class"].outbox_tables = self._tables
-        return ConsumerContext(
-            connections=own,
-            statements=statements(self._tables, outbox.settings.names.notify_channel),
-            tables=self._tables,
-            settings=self.settings,
-            horizon=horizon,
-            continuity=continuity,
-            gate=ExclusiveGate(),
-            alibis=Alibis(Pulse(self.settings.lease_duration.total_seconds())),
-            observers=self.observers,
-            threads=anyio.CapacityLimiter(self.settings.threads),
-            redact=outbox.settings.redact,
-            audit=outbox.settings.audit,
-            alert_depth=outbox.settings.alert_depth,
-            lifetime=outbox.settings.key_lifetime_of,
-            async_sessions=async_sessions,
-            sync_sessions=sync_sessions,
+        context = make_context(
+            self.outbox,
+            self._tables,
+            made,
+            self.settings,
+            self.observers,
             stop=self._stop_for,
-            look_again=self._look_again,
             progressed=self._progress,
         )
+        try:
+            yield context
+        finally:
+            with CancelScope(shield=True):
+                await context.connections.close(CLOSE_SECONDS)
 
-    def _serve(self, made: Engines, shared: ConsumerContext) -> Supervisor:
-        settings = self.outbox.settings
-        queues = [each for each in self._listeners if each.order_mode.is_queue]
-        ordered = [each for each in self._listeners if not each.order_mode.is_queue]
-        leasing = LeaseCoordinator(
-            shared, ordered, queues, self.owner, shares=not self._only_drains
+    def _supervise(self, made: Engines, context: ConsumerContext) -> Supervisor:
+        endpoints = None if self._only_drains else self._endpoints
+        return make_supervisor(
+            context,
+            self.outbox,
+            made,
+            self._listeners,
+            owner=self.owner,
+            listen_connect=self._listen_connect,
+            only_drains=self._only_drains,
+            more=[] if endpoints is None else [EndpointWatcher(endpoints, self._serve_again)],
         )
-        verifying = Verification(shared, made.asynchronous, self.outbox, self._listeners)
-        services = Supervisor(shared, leasing, HorizonWatcher(shared, self._listeners), verifying)
-        services.queues = [Queue(shared, each, self.owner) for each in queues]
-
-        by_name = {each.name: each for each in ordered}
-
-        def make_loop(lease: Lease) -> DeliveryLoop[LogSource]:
-            services.ring("start")
-            return log_loop(shared, by_name[lease.listener], lease)
-
-        services.holder = HeldLeases(shared, leasing, make_loop)
-        verifying.copies.follow(services.holder, leasing.bell)
-        for queue in services.queues:
-            verifying.copies.follow(queue.holder, queue.bell)
-        services.ticking = CronService.of(shared, self.outbox)
-        services.retention = None if self._only_drains else MaintenanceService(shared)
-        if settings.notifies:
-            services.wakeup = Wakeup(
-                self._listen_connect or made.connect,
-                settings.names.notify_channel,
-                shared.statements,
-                self.settings,
-                self.observers,
-                ping=partial(shared.connections.rows, shared.statements.ping),
-                notified=lambda: services.ring("notify"),
-                released=services.released,
-                cancelled=services.look_for_requests,
-                adopted=verifying.bell.ring,
-                reconnected=services.reconnected,
-                lost=services.lost_notifications,
-            )
-        return services
-
-    def _look_again(self) -> None:
-        if self._services is not None:
-            self._services.ring("open events")
 
     async def _next_progress(self) -> None:
         await self._progressed.wait()

@@ -48,7 +48,7 @@ SETTLED = _counter(
 FAILED = _counter("attempts_failed", "Handlers that raised or timed out.", "listener")
 DURATION = _histogram("handler_seconds", "How long handlers ran.", "listener")
 DEAD = _counter("dead_letters", "Deliveries given up.", "listener", "reason")
-CAREFUL = _counter("careful_attempts", "Attempts alone, after a crash.", "listener")
+SUSPECTS = _counter("suspect_attempts", "Attempts alone, after a crash.", "listener")
 
 # What waits
 BACKLOG = _gauge("backlog_events", "Events that the listener has not handled.", "listener")
@@ -61,7 +61,7 @@ PAUSED = _gauge("paused", "1 while the listener is paused.", "listener")
 # Reading
 READ = _counter("events_read", "Events read from the log.", "listener")
 POSITION = _gauge("log_position", "The highest id the log has reached.")
-LOOKED = _histogram("look_seconds", "How long reading the horizon took.")
+HORIZON_READ = _histogram("horizon_read_seconds", "How long reading the horizon took.")
 NOTIFIED = _counter("notifications", "Notifications that came.", "of")
 WOKEN = _counter("wakeups", "Wakeups, by cause.", "by")
 HORIZON = _gauge("horizon_age_seconds", "How long the horizon has been below the log's end.")

@@ -75,10 +75,10 @@ class Metrics:
             observe.DeadLettered: lambda seen: self._add(
                 families.DEAD, seen.listener, str(seen.reason)
             ),
-            observe.WentCareful: lambda seen: self._add(families.CAREFUL, seen.listener),
+            observe.SuspectAttempted: lambda seen: self._add(families.SUSPECTS, seen.listener),
             observe.BatchRead: lambda seen: self._add(families.READ, seen.listener, by=seen.events),
             observe.BacklogMeasured: self._note_backlog,
-            observe.Looked: self._note_look,
+            observe.HorizonRead: self._note_horizon,
             observe.Notified: lambda seen: self._add(families.NOTIFIED, seen.of),
             observe.Woken: lambda seen: self._add(families.WOKEN, seen.by),
             observe.LeaseClaimed: lambda seen: self._add(families.CLAIMED, seen.listener),
@@ -150,8 +150,8 @@ class Metrics:
         self._set(families.IN_FLIGHT, seen.in_flight, listener)
         self._set(families.PAUSED, int(seen.paused), listener)
 
-    def _note_look(self, seen: observe.Looked) -> None:
-        self._durations[families.LOOKED.name].setdefault((), Durations()).add(seen.seconds)
+    def _note_horizon(self, seen: observe.HorizonRead) -> None:
+        self._durations[families.HORIZON_READ.name].setdefault((), Durations()).add(seen.seconds)
         self._set(families.POSITION, max(seen.highest, seen.ceiling))
         self._set(families.WRITERS, seen.writers)
         if seen.final >= seen.ceiling:

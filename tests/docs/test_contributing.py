@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 
@@ -53,13 +55,40 @@ def test_every_make_target_that_is_named_exists() -> None:
     assert [each for each in targets if f"\n{each}:" not in makefile] == []
 
 
-def test_the_typical_changes_are_as_many_as_the_heading_says() -> None:
+def changes() -> dict[str, set[str]]:
+    """The typical changes, each with the files that it touches."""
     _, _, after = PAGE.partition("## Twelve typical changes\n")
     section = after.partition("\n## ")[0]
-    changes = re.findall(r"^\*\*(.+?)\.\*\*(.*(?:\n.+)*)", section, re.MULTILINE)
+    found = re.findall(r"^\*\*(.+?)\.\*\*(.*(?:\n.+)*)", section, re.MULTILINE)
+    return {title: paths(text) for title, text in found}
 
-    assert len(changes) == TYPICAL_CHANGES
-    assert [title for title, text in changes if not paths(text)] == []
+
+def test_the_typical_changes_are_as_many_as_the_heading_says() -> None:
+    assert len(changes()) == TYPICAL_CHANGES
+    assert [title for title, files in changes().items() if not files] == []
+
+
+RENEWAL = "The renewal of leases"
+
+
+def test_the_renewal_of_leases_is_in_four_files() -> None:
+    assert len(changes()[RENEWAL]) == 4
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r"lease_expires_at = clock_timestamp\(\)",
+        r"make_interval\(secs => :duration\)",
+        r"lease_duration\.total_seconds\(\) /",
+        r"\.is_contradicted_by\(",
+    ],
+)
+def test_nothing_that_renews_a_lease_is_written_elsewhere(written: str) -> None:
+    code = (path.relative_to(ROOT).as_posix() for path in (ROOT / "sa_outbox").rglob("*.py"))
+    found = {each for each in code if re.search(written, (ROOT / each).read_text())}
+
+    assert found <= changes()[RENEWAL]
 
 
 def test_paths_are_found_in_prose_and_in_commands() -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL
 from sa_outbox.database.tables import tables
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
-from sa_outbox.sql.listener import cursors, deliveries, leases
+from sa_outbox.sql.listener import cursors, deliveries, leases, renewal
 from sa_outbox.sql.log import horizon, listener_partitions, reads
 from sa_outbox.sql.people import overview, searches
 from sa_outbox.sql.queue import claims
@@ -114,7 +114,7 @@ def read(plan: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("build", "values"), [(horizon.ceiling, {}), (horizon.look, {"position": 20_000})]
+    ("build", "values"), [(horizon.ceiling, {}), (horizon.read, {"position": 20_000})]
 )
 def test_the_ceiling_is_the_end_of_an_index(
     connection: Connection, build: Any, values: dict[str, int]
@@ -219,7 +219,7 @@ def test_the_cursor_moves_by_its_primary_key(connection: Connection) -> None:
 def test_leases_are_claimed_and_renewed_by_primary_key(connection: Connection) -> None:
     wanted = {"names": ["l1", "l2", "l3"], "parts": [0, 0, 0], "duration": 30.0}
     claim = plan(connection, leases.claim(TABLES), **wanted, owner="me")
-    renew = plan(connection, leases.renew(TABLES), **wanted, tokens=[0, 0, 0], owner="me")
+    renew = plan(connection, renewal.renew(TABLES), **wanted, tokens=[0, 0, 0], owner="me")
 
     assert scanned(claim) == []
     assert scanned(renew) == []

@@ -1,7 +1,7 @@
 """A log in memory, as its readers see it, and a listener that works its way along it.
 
 ``Log`` is only about ids: drawn in order by writers that hold the lock, visible in any order, or
-never. ``Consuming`` plays writers, looks, reads, settling in any order, writes that fail, and
+never. ``Consuming`` plays writers, snapshots, reads, settling in any order, writes that fail, and
 crashes, by chance; how it reads is said by whoever derives from it. It checks itself after each
 step, and a failure tells the story. By chance and not by Hypothesis's own machine: that takes a
 hundred times as long for a step, and the faults of this protocol lie many steps deep.
@@ -128,7 +128,7 @@ class Consuming:
         """Delivered in this life, not settled."""
         self.writing: tuple[list[int], Saved] | None = None
 
-    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+    def read_on(self, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         """Read, tell the progress; return the listener's ids, and whether there may be more."""
         raise NotImplementedError
 
@@ -139,7 +139,7 @@ class Consuming:
             self.release_a_lock: 4,
             self.ask_for_the_ceiling: 1,
             self.ask_for_the_holders: 1,
-            self.look: 3,
+            self.observe: 3,
             self.read: 4,
             self.begin_to_settle: 4,
             self.end_the_settling: 4,
@@ -147,7 +147,7 @@ class Consuming:
             self.reconnect: 0.2,
             **self.further_steps(),
         }
-        # Another mixture each time: some faults need many looks between reads, some a long life.
+        # A new mixture each time: some faults need many snapshots between reads, some a long life.
         weights = {step: often * self.random.choice([0.1, 1, 3]) for step, often in usual.items()}
         try:
             for step in self.random.choices(list(weights), list(weights.values()), k=steps):
@@ -197,7 +197,7 @@ class Consuming:
             self.emit(f"{writer} releases its lock")
             self.log.release(writer)
 
-    # The looks
+    # The horizon
 
     def ask_for_the_ceiling(self) -> None:
         self.asked = self.log.ceiling
@@ -205,11 +205,11 @@ class Consuming:
 
     def ask_for_the_holders(self) -> None:
         if self.asked is not None:
-            look = self.horizon.look(self.asked, self.log.holders)
+            snapshot = self.horizon.observe(self.asked, self.log.holders)
             self.asked = None
-            self.emit(f"the holders are {sorted(self.log.holders)}; final is {look.final}")
+            self.emit(f"the holders are {sorted(self.log.holders)}; final is {snapshot.final}")
 
-    def look(self) -> None:
+    def observe(self) -> None:
         self.ask_for_the_ceiling()
         self.ask_for_the_holders()
 
@@ -293,7 +293,7 @@ class Consuming:
         if self.writing is not None:
             self.end_the_settling()
         for _ in range(3):
-            self.look()
+            self.observe()
             while self.take_in(self.random.choice([1, 2, 5])):
                 pass
         self.writing = list(self.out), self.progress.after(self.out)

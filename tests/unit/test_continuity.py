@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from uuid import UUID
 
 import anyio
@@ -9,10 +10,31 @@ import pytest
 
 from sa_outbox.consumer.connection.errors import Doubted
 from sa_outbox.consumer.lease.continuity import Continuity, Newest, is_gone
+from sa_outbox.consumer.lease.lease import Lease
 from sa_outbox.consumer.position.horizon import Horizon
+from sa_outbox.errors import LeaseLost
 
+ROW = {
+    "name": "billing",
+    "part": 0,
+    "token": 4,
+    "position": 70,
+    "gaps": "[]",
+    "revision": 1,
+    "retry_count": 0,
+    "retry_position": None,
+    "retry_in": None,
+    "crashes": 0,
+    "fingerprint": None,
+    "suspects": "{}",
+    "owner": "us",
+}
 READ = Newest(90, UUID(int=1))
 OTHER = UUID(int=2)
+
+
+def lease_of_an_hour() -> Lease:
+    return Lease(ROW, duration=3600.0, began=monotonic())
 
 
 @pytest.mark.parametrize("sure", [True, False])
@@ -33,10 +55,10 @@ class TestWhatBecameOfTheNewest:
 class TestDoubt:
     def test_looks_are_forgotten_and_somebody_is_asked_to_compare(self) -> None:
         horizon = Horizon()
-        horizon.look(7, set())
+        horizon.observe(7, set())
         told: list[str] = []
         continuity = Continuity(horizon)
-        continuity.doubted = lambda: told.append("doubted")
+        continuity.follow(lambda: told.append("doubted"))
 
         continuity.doubt()
 
@@ -68,3 +90,18 @@ class TestDoubt:
         continuity.doubt()
         with pytest.raises(Doubted):
             await steady.rows(None)  # type: ignore[arg-type]  # nobody looks at it
+
+    @pytest.mark.anyio
+    async def test_it_is_waited_for_as_long_as_somebody_compares(self) -> None:
+        continuity = Continuity(Horizon())
+        with continuity.compared():
+            pass
+        continuity.doubt()
+        with pytest.raises(LeaseLost):
+            await continuity.sure(lease_of_an_hour())
+
+        with continuity.compared():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(continuity.sure, lease_of_an_hour())
+                await anyio.wait_all_tasks_blocked()
+                continuity.confirm(continuity.era)

@@ -18,7 +18,7 @@ def truly_final(log: Log) -> int:
 
 
 class Watching:
-    """Writers and one horizon, by chance; beside it, all looks there ever were."""
+    """Writers and one horizon, by chance; beside it, all snapshots there ever were."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -31,7 +31,7 @@ class Watching:
         for _ in range(steps):
             self.change_the_log()
             if self.random.random() < 0.4:
-                self.look()
+                self.observe()
 
     def change_the_log(self) -> None:
         log, random = self.log, self.random
@@ -47,25 +47,25 @@ class Watching:
             case 6 if log.leaving:
                 log.release(random.choice(sorted(log.leaving)))
 
-    def look(self) -> None:
+    def observe(self) -> None:
         ceiling = self.log.ceiling
         for _ in range(self.random.randint(0, 2)):
             self.change_the_log()  # between the two questions
         holders = self.log.holders
         before = self.horizon.latest
 
-        look = self.horizon.look(ceiling, holders)
+        snapshot = self.horizon.observe(ceiling, holders)
 
-        assert look.final <= truly_final(self.log), "called final, and may still appear"
-        assert look.final >= before.final
-        assert (look.number, look.ceiling) == (before.number + 1, ceiling)
-        assert look.writers == len(holders)
-        assert self.horizon.latest is look
+        assert snapshot.final <= truly_final(self.log), "called final, and may still appear"
+        assert snapshot.final >= before.final
+        assert (snapshot.number, snapshot.ceiling) == (before.number + 1, ceiling)
+        assert snapshot.writers == len(holders)
+        assert self.horizon.latest is snapshot
         self.ever.append((ceiling, holders))
         # Every holder has a name of its own: of one that is not there any more, nothing comes.
         ended = [top for top, writers in self.ever if not writers & holders]
         self.expected = max([self.expected, *ended])
-        assert look.final == self.expected, "less than the looks tell"
+        assert snapshot.final == self.expected, "less than the snapshots show"
         assert len(self.horizon._pending) <= len(holders), "remembers too much"
 
 
@@ -84,9 +84,9 @@ class TestAnyOrderOfEvents:
         for writer in list(log.leaving):
             log.release(writer)
 
-        look = watching.horizon.look(log.ceiling, log.holders)
+        snapshot = watching.horizon.observe(log.ceiling, log.holders)
 
-        assert look.final == log.ceiling
+        assert snapshot.final == log.ceiling
         assert watching.horizon._pending == []
 
 
@@ -95,51 +95,53 @@ class TestLooks:
         assert Horizon().latest == NOTHING == HorizonSnapshot(0, 0, 0, 0)
 
     def test_without_writers_the_ceiling_is_final(self) -> None:
-        assert Horizon().look(7, set()) == HorizonSnapshot(number=1, ceiling=7, final=7, writers=0)
+        assert Horizon().observe(7, set()) == HorizonSnapshot(
+            number=1, ceiling=7, final=7, writers=0
+        )
 
     def test_a_ceiling_is_final_when_the_last_of_its_writers_has_ended(self) -> None:
         horizon = Horizon()
 
-        assert horizon.look(7, {"a", "b"}).final == 0
-        assert horizon.look(9, {"b", "c"}).final == 0
-        assert horizon.look(9, {"c"}).final == 7
+        assert horizon.observe(7, {"a", "b"}).final == 0
+        assert horizon.observe(9, {"b", "c"}).final == 0
+        assert horizon.observe(9, {"c"}).final == 7
 
     def test_a_writer_that_stays_open_holds_back_only_what_was_visible_since_it_began(self) -> None:
         horizon = Horizon()
-        horizon.look(5, set())
+        horizon.observe(5, set())
         for ceiling in range(6, 20):
-            horizon.look(ceiling, {"old", f"w{ceiling}"})
+            horizon.observe(ceiling, {"old", f"w{ceiling}"})
 
         assert horizon.latest.final == 5
 
     def test_of_looks_that_wait_for_the_same_writers_the_highest_is_kept(self) -> None:
         horizon = Horizon()
         for ceiling in (5, 9, 7):
-            horizon.look(ceiling, {"old"})
+            horizon.observe(ceiling, {"old"})
 
         assert len(horizon._pending) == 1
-        assert horizon.look(9, {"new"}).final == 9
+        assert horizon.observe(9, {"new"}).final == 9
 
     def test_a_thousand_looks_at_one_open_transaction_are_one_memory(self) -> None:
         horizon = Horizon()
         for ceiling in range(1, 1000):
-            horizon.look(ceiling, {"old", f"w{ceiling}"})
+            horizon.observe(ceiling, {"old", f"w{ceiling}"})
 
         assert len(horizon._pending) <= 2
 
     def test_a_ceiling_that_comes_down_takes_nothing_back(self) -> None:
         horizon = Horizon()
-        horizon.look(9, set())
+        horizon.observe(9, set())
 
-        assert horizon.look(7, set()).final == 9
+        assert horizon.observe(7, set()).final == 9
 
     def test_the_set_it_was_given_may_change_afterwards(self) -> None:
         horizon = Horizon()
         holders = {"a"}
-        horizon.look(3, holders)
+        horizon.observe(3, holders)
         holders.clear()
 
-        assert horizon.look(3, {"a"}).final == 0
+        assert horizon.observe(3, {"a"}).final == 0
 
     def test_a_look_can_not_be_changed(self) -> None:
         with pytest.raises(AttributeError):
@@ -149,32 +151,34 @@ class TestLooks:
 class TestForgetting:
     def test_after_a_reconnect_nothing_is_final_and_the_numbers_go_on(self) -> None:
         horizon = Horizon()
-        horizon.look(5, set())
-        horizon.look(9, {"a"})
+        horizon.observe(5, set())
+        horizon.observe(9, {"a"})
 
         horizon.forget()
 
-        # Not look 2 with nothing in it: who reads that would believe to have read look 2.
+        # Not snapshot 2 with nothing in it: who reads that would believe to have read snapshot 2.
         assert horizon.latest == NOTHING
         assert horizon.number == 2
-        assert horizon.look(9, {"renamed"}) == HorizonSnapshot(
+        assert horizon.observe(9, {"renamed"}) == HorizonSnapshot(
             number=3, ceiling=9, final=0, writers=1
         )
 
     def test_writers_of_before_are_not_taken_for_ended(self) -> None:
         """A prepared transaction has another virtual id after the server restarted."""
         horizon = Horizon()
-        horizon.look(9, {"3/17"})
+        horizon.observe(9, {"3/17"})
 
         horizon.forget()
 
-        assert horizon.look(9, {"-1/745"}).final == 0
-        assert horizon.look(9, set()).final == 9
+        assert horizon.observe(9, {"-1/745"}).final == 0
+        assert horizon.observe(9, set()).final == 9
 
     def test_a_log_that_is_shorter_after_a_failover_is_believed(self) -> None:
         horizon = Horizon()
-        horizon.look(100, set())
+        horizon.observe(100, set())
 
         horizon.forget()
 
-        assert horizon.look(90, set()) == HorizonSnapshot(number=2, ceiling=90, final=90, writers=0)
+        assert horizon.observe(90, set()) == HorizonSnapshot(
+            number=2, ceiling=90, final=90, writers=0
+        )

@@ -1,7 +1,7 @@
 """From old partitions to new ones: nothing lost, nothing twice, at any moment.
 
-A random model: several cursors on one log, each with looks and crashes of its own, and a change of
-their number now and then. After each step, what is saved must be what is settled.
+A random model: several cursors on one log, each with snapshots and crashes of its own, and a
+change of their number now and then. After each step, what is saved must be what is settled.
 """
 
 from __future__ import annotations
@@ -87,18 +87,18 @@ class Partitioned:
         self.read_on(self.random.choice(self.partitions), self.random.choice([1, 2, 5, 1000]))
 
     def read_on(self, partition: Partition, room: int) -> None:
-        look = partition.horizon.look(self.log.ceiling, self.log.holders)
+        snapshot = partition.horizon.observe(self.log.ceiling, self.log.holders)
         progress = partition.progress
         rows = self.log.read(
-            cursor=progress.read_to, upper=look.ceiling, limit=room, gaps=progress.holes
+            cursor=progress.read_to, upper=snapshot.ceiling, limit=room, gaps=progress.holes
         )
         full = len(rows) == room
-        upper = rows[-1].position if full else max(look.ceiling, progress.read_to)
+        upper = rows[-1].position if full else max(snapshot.ceiling, progress.read_to)
         number = self.partitions.index(partition)
         matching = [
             row.position for row in rows if row.matches and self.part_of(row.position) == number
         ]
-        progress.has_read([row.position for row in rows], matching, upper=upper, look=look)
+        progress.has_read([row.position for row in rows], matching, upper=upper, snapshot=snapshot)
         assert not set(matching) & self.settled, "it comes twice"
         partition.out += matching
 

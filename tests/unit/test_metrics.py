@@ -58,13 +58,13 @@ EVERYTHING: list[Observation] = [
     observe.LeaseDropped("billing", 1),
     observe.Notified("events"),
     observe.Woken("notify"),
-    observe.Looked(10, 8, 1, 0.003),
+    observe.HorizonRead(10, 8, 1, 0.003),
     observe.BatchRead("billing", 5, 10),
     observe.AttemptFailed(
         "billing", uuid4(), "order.placed", 7, 1, Failure(1, SECRET, "ValueError", SECRET), 1.0
     ),
     observe.DeadLettered("billing", uuid4(), "order.placed", 7, 1, "attempts"),
-    observe.WentCareful("billing", 7, 1),
+    observe.SuspectAttempted("billing", 7, 1),
     observe.Ticked("nightly", None, 0),  # type: ignore[arg-type]  # the time is not looked at
     observe.DatabaseAway("horizon", SECRET, 1.0),
     observe.RelayAway("billing", SECRET, 1.0),
@@ -159,7 +159,7 @@ class TestCounting:
         def age_after(seconds: float, ceiling: int, final: int) -> float | None:
             nonlocal clock
             clock += seconds
-            metrics(observe.Looked(ceiling, final, 1))
+            metrics(observe.HorizonRead(ceiling, final, 1))
             return value(registry, "horizon_age_seconds")
 
         assert age_after(1, 10, 10) == 0

@@ -25,7 +25,7 @@ class Bench:
         log = Log()
         log.visible = log.matching = set(range(1, 11))
         self.horizon = Horizon()
-        self.horizon.look(10, set())
+        self.horizon.observe(10, set())
         self.continuity = Continuity(self.horizon)
         lease: Any = SimpleNamespace(barrier=None)
         self.lease = lease
@@ -92,7 +92,7 @@ def test_it_is_read_again_if_memory_was_in_doubt() -> None:
     bench.continuity.confirm(bench.continuity.era)
 
     assert not bench.new.are_there(0.0)
-    bench.horizon.look(10, set())
+    bench.horizon.observe(10, set())
     asked = len(bench.log.asked)
     assert bench.take(2) == [5, 6]
     assert len(bench.log.asked) == asked + 1
@@ -126,7 +126,7 @@ def test_what_failed_is_raised_where_it_would_be_taken() -> None:
     with pytest.raises(ConnectionError):
         bench.take(4)
     bench.log.rows = answer
-    bench.horizon.look(10, set())
+    bench.horizon.observe(10, set())
     assert bench.take(4) == [5, 6, 7, 8]
 
 
@@ -141,16 +141,16 @@ def test_what_is_offered_meanwhile_is_left_to_the_read() -> None:
 def test_a_look_that_shows_nothing_new_wakes_nobody() -> None:
     bench = Bench()
     bench.read_ahead()
-    assert bench.new.show_more(bench.horizon.look(10, set())), "it is not all taken in"
+    assert bench.new.show_more(bench.horizon.observe(10, set())), "it is not all taken in"
     bench.take(10)
     bench.take(10)
 
-    look = bench.horizon.look(10, {"a writer"})
+    look = bench.horizon.observe(10, {"a writer"})
 
     assert not bench.new.show_more(look)
     assert bench.new.are_all_final(look.number)
     assert not bench.new.are_there(0.0)
-    assert bench.new.show_more(bench.horizon.look(11, set()))
+    assert bench.new.show_more(bench.horizon.observe(11, set()))
 
 
 def test_a_look_is_taken_in_while_an_event_is_missing() -> None:
@@ -160,7 +160,7 @@ def test_a_look_is_taken_in_while_an_event_is_missing() -> None:
     bench.take(10)
     bench.progress.holes.add(7, 7)
 
-    assert bench.new.show_more(bench.horizon.look(10, {"a writer"}))
+    assert bench.new.show_more(bench.horizon.observe(10, {"a writer"}))
 
 
 @pytest.mark.anyio

@@ -33,12 +33,12 @@ class Bench:
     def __init__(self, order: Order = "key", *, redact: Any = None, observed: bool = True) -> None:
         self.told: list[Observation] = []
         observers = Observers((self.told.append,) if observed else ())
-        shared: Any = SimpleNamespace(
+        context: Any = SimpleNamespace(
             redact=redact, emit=observers.emit, observers=observers, suspects=Suspects()
         )
         retry = RetryPolicy(attempts=3, jitter=False)
         listener = Listener(name="l", handler=handler, on=("*",), order=order, retry=retry)
-        self.outcomes = Outcomes(shared, listener)
+        self.outcomes = Outcomes(context, listener)
 
 
 def make_item(*, attempts: int = 0, state: Any = "", outcome: Outcome = "done") -> InFlight:

@@ -18,27 +18,27 @@ from tests.support.log_model import Consuming
 class Reading(Consuming):
     """Reads as ``order="key"`` does: what is visible, holes or not."""
 
-    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+    def read_on(self, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         progress = self.progress
-        if not progress.holes and progress.read_to < look.final:
-            return self._read_final(look, room)
+        if not progress.holes and progress.read_to < snapshot.final:
+            return self._read_final(snapshot, room)
         rows = self.log.read(
-            cursor=progress.read_to, upper=look.ceiling, limit=room, gaps=progress.holes
+            cursor=progress.read_to, upper=snapshot.ceiling, limit=room, gaps=progress.holes
         )
         full = len(rows) == room
-        upper = rows[-1].position if full else max(look.ceiling, progress.read_to)
+        upper = rows[-1].position if full else max(snapshot.ceiling, progress.read_to)
         matching = [row.position for row in rows if row.matches]
-        progress.has_read([row.position for row in rows], matching, upper=upper, look=look)
+        progress.has_read([row.position for row in rows], matching, upper=upper, snapshot=snapshot)
         return matching, full
 
-    def _read_final(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+    def _read_final(self, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         """Of what is final only the listener's own types are read."""
-        rows = self.log.read(cursor=self.progress.read_to, upper=look.final, limit=1000)
+        rows = self.log.read(cursor=self.progress.read_to, upper=snapshot.final, limit=1000)
         found = [row.position for row in rows if row.matches][:room]
         full = len(found) == room
-        upper = found[-1] if full else look.final
-        self.progress.has_read(found, found, upper=upper, look=look)
-        return found, full or look.ceiling > look.final
+        upper = found[-1] if full else snapshot.final
+        self.progress.has_read(found, found, upper=upper, snapshot=snapshot)
+        return found, full or snapshot.ceiling > snapshot.final
 
 
 def look_at(*, ceiling: int, final: int = 0) -> HorizonSnapshot:
@@ -55,7 +55,7 @@ class TestReading:
     def test_what_is_missing_from_a_read_may_still_appear(self) -> None:
         progress = Progress(0, Gaps())
 
-        progress.has_read([2, 5], [2, 5], upper=5, look=look_at(ceiling=5))
+        progress.has_read([2, 5], [2, 5], upper=5, snapshot=look_at(ceiling=5))
 
         assert progress.holes == Gaps([(1, 1), (3, 4)])
         assert progress.read_to == 5
@@ -63,22 +63,22 @@ class TestReading:
     def test_what_is_missing_and_final_was_rolled_back(self) -> None:
         progress = Progress(0, Gaps())
 
-        progress.has_read([2, 5], [2, 5], upper=5, look=look_at(ceiling=5, final=5))
+        progress.has_read([2, 5], [2, 5], upper=5, snapshot=look_at(ceiling=5, final=5))
 
         assert not progress.holes
 
     def test_a_hole_is_forgotten_by_a_read_after_it_became_final(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([2, 5], [2, 5], upper=5, look=look_at(ceiling=5))
+        progress.has_read([2, 5], [2, 5], upper=5, snapshot=look_at(ceiling=5))
 
-        progress.has_read([3], [3], upper=5, look=look_at(ceiling=5, final=3))
+        progress.has_read([3], [3], upper=5, snapshot=look_at(ceiling=5, final=3))
 
         assert progress.holes == Gaps([(4, 4)])
 
     def test_a_read_that_met_its_limit_says_nothing_of_what_is_above_its_last_id(self) -> None:
         progress = Progress(9, Gaps([(1, 3), (6, 8)]))
 
-        progress.has_read([2], [2], upper=2, look=look_at(ceiling=9, final=9))
+        progress.has_read([2], [2], upper=2, snapshot=look_at(ceiling=9, final=9))
 
         assert progress.holes == Gaps([(3, 3), (6, 8)])
         assert progress.read_to == 9
@@ -86,16 +86,16 @@ class TestReading:
     def test_events_of_other_types_are_no_holes_and_need_no_settling(self) -> None:
         progress = Progress(0, Gaps())
 
-        progress.has_read([1, 2, 3], [2], upper=3, look=look_at(ceiling=3))
+        progress.has_read([1, 2, 3], [2], upper=3, snapshot=look_at(ceiling=3))
 
         assert not progress.holes
         assert progress.unsettled == {2}
 
     def test_a_look_that_knows_less_than_was_read_takes_nothing_back(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([1, 3], [1, 3], upper=3, look=look_at(ceiling=3))
+        progress.has_read([1, 3], [1, 3], upper=3, snapshot=look_at(ceiling=3))
 
-        progress.has_read([], [], upper=3, look=look_at(ceiling=0))
+        progress.has_read([], [], upper=3, snapshot=look_at(ceiling=0))
 
         assert progress.read_to == 3
         assert progress.holes == Gaps([(2, 2)])
@@ -108,26 +108,26 @@ class TestSaving:
 
     def test_the_cursor_passes_what_is_not_settled_and_keeps_it_as_a_gap(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([1, 2, 3], [1, 2, 3], upper=3, look=look_at(ceiling=3, final=3))
+        progress.has_read([1, 2, 3], [1, 2, 3], upper=3, snapshot=look_at(ceiling=3, final=3))
 
         assert self.saved(progress, 2) == (2, "[[1,1]]")
 
     def test_the_cursor_stands_below_what_is_not_settled_when_nothing_above_it_is(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([1, 2, 3], [1, 2, 3], upper=3, look=look_at(ceiling=3, final=3))
+        progress.has_read([1, 2, 3], [1, 2, 3], upper=3, snapshot=look_at(ceiling=3, final=3))
 
         assert self.saved(progress, 1) == (1, "[]")
         assert self.saved(progress) == (0, "[]")
 
     def test_the_cursor_moves_over_events_of_other_types(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([2], [2], upper=9, look=look_at(ceiling=9, final=9))
+        progress.has_read([2], [2], upper=9, snapshot=look_at(ceiling=9, final=9))
 
         assert self.saved(progress, 2) == (9, "[]")
 
     def test_a_hole_is_saved_with_the_cursor_that_passes_it(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([1, 3, 6], [1, 3, 6], upper=6, look=look_at(ceiling=6))
+        progress.has_read([1, 3, 6], [1, 3, 6], upper=6, snapshot=look_at(ceiling=6))
 
         assert self.saved(progress, 1) == (1, "[]")
         assert self.saved(progress, 1, 3) == (3, "[[2,2]]")
@@ -135,13 +135,13 @@ class TestSaving:
 
     def test_a_late_event_leaves_the_cursor_where_it_is(self) -> None:
         progress = Progress(6, Gaps([(2, 2), (4, 5)]))
-        progress.has_read([4], [4], upper=6, look=look_at(ceiling=6))
+        progress.has_read([4], [4], upper=6, snapshot=look_at(ceiling=6))
 
         assert self.saved(progress, 4) == (6, "[[2,2],[5,5]]")
 
     def test_asking_what_would_be_saved_changes_nothing(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([1, 3], [1, 3], upper=3, look=look_at(ceiling=3))
+        progress.has_read([1, 3], [1, 3], upper=3, snapshot=look_at(ceiling=3))
 
         assert progress.after([3]) == progress.after([3])
         assert progress.saved == Saved(0, "[]", revision=0)
@@ -160,7 +160,7 @@ class TestSaving:
 
     def test_whoever_continues_reads_the_gaps_and_what_is_above(self) -> None:
         progress = Progress(0, Gaps())
-        progress.has_read([1, 2, 4], [1, 2, 4], upper=4, look=look_at(ceiling=4))
+        progress.has_read([1, 2, 4], [1, 2, 4], upper=4, snapshot=look_at(ceiling=4))
         saved = progress.after([2, 4])
         progress.settle([2, 4], saved)
 
@@ -172,28 +172,28 @@ class TestSaving:
 
 class ForgetsWhatALimitedReadDidNotReach(Progress):
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, snapshot: HorizonSnapshot
     ) -> None:
-        super().has_read(ids, matching, upper=upper, look=look)
-        self.holes.remove_up_to(look.final)
+        super().has_read(ids, matching, upper=upper, snapshot=snapshot)
+        self.holes.remove_up_to(snapshot.final)
 
 
 class TakesTheCeilingForFinal(Progress):
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, snapshot: HorizonSnapshot
     ) -> None:
-        super().has_read(ids, matching, upper=upper, look=look)
-        self.holes.remove_up_to(min(look.ceiling, upper))
+        super().has_read(ids, matching, upper=upper, snapshot=snapshot)
+        self.holes.remove_up_to(min(snapshot.ceiling, upper))
 
 
 class KeepsAHoleThatWasFilled(Progress):
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, snapshot: HorizonSnapshot
     ) -> None:
         before = self.holes.copy()
-        super().has_read(ids, matching, upper=upper, look=look)
+        super().has_read(ids, matching, upper=upper, snapshot=snapshot)
         for each in ids:
-            if each in before and each > look.final:
+            if each in before and each > snapshot.final:
                 self.holes.add(each, each)
 
 

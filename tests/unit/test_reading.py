@@ -79,7 +79,7 @@ class Reading(Consuming):
         return {self.is_offered_some: 2, self.takes_what_is_offered: 2}
 
     def is_offered_some(self) -> None:
-        """Read without a look, for all listeners; taken later, when the pump comes to it."""
+        """Read without a snapshot, for all listeners; taken later, when the pump comes to it."""
         above = max(0, self.progress.read_to - self.random.randint(0, 2))
         self.offered = self.log.read(cursor=above, upper=10**6, limit=self.random.choice([2, 32]))
         self.emit(f"is offered {self.offered}")
@@ -94,12 +94,12 @@ class Reading(Consuming):
     def taken(self, found: list[int]) -> None:
         pass
 
-    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
-        return self.read_at(0.0, look, room)
+    def read_on(self, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+        return self.read_at(0.0, snapshot, room)
 
-    def read_at(self, now: float, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+    def read_at(self, now: float, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
         connections: Any = LogOf(self.log, self.reader)
-        work = self.reader.read(connections, self.progress, look, room=room, now=now)
+        work = self.reader.read(connections, self.progress, snapshot, room=room, now=now)
         rows, more = finished(work)
         return [row.position for row in rows], more
 
@@ -200,8 +200,8 @@ class ReadingInOrder(Reading):
         super().__init__(seed)
         self.delivered: list[int] = []
 
-    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
-        found, more = super().read_on(look, room)
+    def read_on(self, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+        found, more = super().read_on(snapshot, room)
         self.taken(found)
         return found, more
 
@@ -227,7 +227,7 @@ class ReadingWithPatience(Reading):
 
     def restart(self) -> None:
         super().restart()
-        self.looked: list[tuple[float, int]] = []
+        self.seen: list[tuple[float, int]] = []
         """The time of each read of this life, and the ceiling then."""
 
     def further_steps(self) -> dict[Callable[[], None], float]:
@@ -237,10 +237,10 @@ class ReadingWithPatience(Reading):
         self.now += self.random.choice([1, 3, 6, 10])
         self.emit(f"it is {self.now:g}")
 
-    def read_on(self, look: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
-        found, more = self.read_at(self.now, look, room)
-        self.looked.append((self.now, look.ceiling))
-        waited_for = max((top for time, top in self.looked if time <= self.now - 10), default=0)
+    def read_on(self, snapshot: HorizonSnapshot, room: int) -> tuple[list[int], bool]:
+        found, more = self.read_at(self.now, snapshot, room)
+        self.seen.append((self.now, snapshot.ceiling))
+        waited_for = max((top for time, top in self.seen if time <= self.now - 10), default=0)
         known = Gaps.parse(self.stored.gaps)
         for each in found:
             for open_id in self.log.may_appear:
@@ -362,10 +362,10 @@ class Bench:
             self.log.matching |= set(ids)
 
     def read(
-        self, look: HorizonSnapshot, *, room: int = 100, now: float = 0.0
+        self, snapshot: HorizonSnapshot, *, room: int = 100, now: float = 0.0
     ) -> tuple[list[int], bool]:
         connections: Any = self.connections
-        work = self.reader.read(connections, self.progress, look, room=room, now=now)
+        work = self.reader.read(connections, self.progress, snapshot, room=room, now=now)
         rows, more = finished(work)
         return [row[0] for row in rows], more
 

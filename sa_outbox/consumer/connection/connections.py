@@ -110,9 +110,18 @@ class Connections:
     """A few connections, opened on demand and kept open."""
 
     def __init__(
-        self, connect: Connect, *, most: int, timeout: float, connecting: float, patience: float
+        self,
+        connect: Connect,
+        *,
+        most: int,
+        timeout: float,
+        connecting: float,
+        patience: float,
+        broken: Callable[[], None] = lambda: None,
     ) -> None:
-        """*patience*: how long the server lets a transaction idle."""
+        """*patience*: how long the server lets a transaction idle. *broken* is called when a
+        connection ended and we did not end it: the server may be gone, and come back as a different
+        one."""
         self._connect = connect
         self._begin = begin(patience)
         # Fast: a limiter that yields each time costs one turn of the loop per statement.
@@ -121,15 +130,16 @@ class Connections:
         self._made_at: WeakKeyDictionary[Driver, float] = WeakKeyDictionary()
         self._timeout = timeout
         self._connecting = connecting
-        self.broken: Callable[[], None] = lambda: None
-        """Called when a connection ended and we did not end it: the server may be gone, and come
-        back as a different one."""
+        self._broken = broken
 
     @classmethod
-    def of(cls, connect: Connect, settings: ConsumerSettings, *, most: int) -> Connections:
+    def of(
+        cls, connect: Connect, settings: ConsumerSettings, *, most: int, **options: Any
+    ) -> Connections:
         return cls(
             connect,
             most=most,
+            **options,
             timeout=settings.statement_timeout.total_seconds(),
             connecting=settings.probe_timeout.total_seconds(),
             patience=settings.lease_duration.total_seconds(),
@@ -209,7 +219,7 @@ class Connections:
             self._cut(self._idle.pop())
 
     def _ended(self, _driver: Driver) -> None:
-        self.broken()
+        self._broken()
 
     def _cut(self, driver: Driver) -> None:
         driver.remove_termination_listener(self._ended)
@@ -221,7 +231,7 @@ class Connections:
         has_ended = driver.is_closed()
         self._cut(driver)
         if has_ended or (isinstance(error, Exception) and is_unreachable(error)):
-            self.broken()
+            self._broken()
 
     async def _take(self) -> Driver:
         while self._idle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from sa_outbox.sql.listener import crons, cursors, deliveries, leases, suspects
+from sa_outbox.sql.listener import crons, cursors, deliveries, leases, renewal, suspects
 from sa_outbox.sql.log import events, horizon, reads
 from sa_outbox.sql.people import audit
 from sa_outbox.sql.queue import cancellation, claims, ranges
@@ -48,7 +48,7 @@ class Statements:
     def __init__(self, tables: Tables, channel: str) -> None:
         self.ceiling = Query(horizon.ceiling(tables))
         self.holders = Query(horizon.holders(tables))
-        self.look = Query(horizon.look(tables))
+        self.read_horizon = Query(horizon.read(tables))
         self.undrawn = Query(horizon.undrawn(tables))
         self.drawn = Query(horizon.last_drawn(tables))
         self.holders_named = Query(horizon.holders_named(tables))
@@ -67,7 +67,7 @@ class Statements:
         self.remember_error = Query(cursors.remember_error(tables))
         self.behind = Query(cursors.behind(tables))
         self.claim = Query(leases.claim(tables))
-        self.renew = Query(leases.renew(tables))
+        self.renew = Query(renewal.renew(tables))
         self.release = Query(leases.release(tables))
         self.release_all = Query(leases.release_all(tables.listeners))
         self.survey = Query(leases.survey(tables))
@@ -115,7 +115,7 @@ class RangeStatements:
         self.state = Query(claims.state(tables))
         self.busy = Query(claims.busy(tables))
         self.claim = Query(ranges.claim(tables))
-        self.renew = Query(ranges.renew(tables))
+        self.renew = Query(renewal.renew(tables, ranges=True))
         self.release = Query(ranges.release(tables))
         self.release_all = Query(leases.release_all(tables.ranges))
         self.lock = Query(claims.lock(tables))

@@ -17,9 +17,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from anyio.abc import TaskStatus
 
     from ..connection.connections import Connections, Query
     from .lease import Lease
@@ -48,8 +51,9 @@ class Pulse:
         self._late: deque[tuple[float, float]] = deque()
         """Late beats: when, and by how much."""
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         self._last = self._clock()
+        task_status.started()
         while True:
             await anyio.sleep(self._beat)
             self.beats()

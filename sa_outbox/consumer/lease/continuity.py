@@ -22,6 +22,7 @@ second.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ import anyio
 from ..connection.errors import Doubted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from ..connection.connections import Asked, Query
@@ -68,22 +69,26 @@ class Continuity:
         self.era = 0
         """How often memory has been in doubt."""
         self.newest: Newest | None = None
-        self.doubted: Callable[[], None] = lambda: None
-        """Called when memory becomes doubtful, to have it compared."""
         self._horizon = horizon
         self._confirmed = 0
         self._changed = anyio.Event()
         self._is_closed = False
+        self._followers: list[Callable[[], None]] = []
 
     @property
     def is_sure(self) -> bool:
         return self._confirmed == self.era
 
+    def follow(self, doubted: Callable[[], None]) -> None:
+        """Have *doubted* called when memory becomes doubtful, to have it compared."""
+        self._followers.append(doubted)
+
     def doubt(self) -> None:
         """A connection has ended, or the server may have changed for another reason."""
         self.era += 1
         self._horizon.forget()
-        self.doubted()
+        for doubted in self._followers:
+            doubted()
 
     def confirm(self, era: int) -> bool:
         """Memory was compared, and what differed is dropped. False if it is in doubt again."""
@@ -91,10 +96,15 @@ class Continuity:
         self._wake()
         return self.is_sure
 
-    def close(self) -> None:
-        """Nobody compares anymore."""
-        self._is_closed = True
-        self._wake()
+    @contextmanager
+    def compared(self) -> Iterator[None]:
+        """Until the end of this somebody compares. After it nobody waits for that."""
+        self._is_closed = False
+        try:
+            yield
+        finally:
+            self._is_closed = True
+            self._wake()
 
     def has_read(self, position: int, event_id: UUID) -> None:
         """That event is in the log."""

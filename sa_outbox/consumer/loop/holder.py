@@ -16,7 +16,7 @@ from ..connection.errors import is_database_error
 from .source import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ..connection.connections import Query
     from ..lease.lease import Lease
@@ -32,8 +32,11 @@ class LeaseSource(Protocol):
     """Where leases come from and go to."""
 
     bell: AutoResetEvent
+    held: dict[tuple[str, int], Lease]
     lived: Query
     """Says that the holder of one lived."""
+    renewal: Query
+    """Renews them."""
 
     async def release(self, lease: Lease) -> None: ...
 
@@ -46,17 +49,25 @@ class HeldLeases(Generic[S]):
 
     def __init__(
         self,
-        shared: ConsumerContext,
-        leasing: LeaseSource,
+        context: ConsumerContext,
+        leases: LeaseSource,
         make: Callable[[Lease], DeliveryLoop[S]],
     ) -> None:
         self.loops: dict[tuple[str, int], DeliveryLoop[S]] = {}
-        self._shared = shared
-        self._leasing = leasing
+        self._context = context
+        self._leases = leases
         self._make = make
         # By lease, not by key: one that is lost may end after its successor has begun here.
         self._scopes: dict[Lease, CancelScope] = {}
         self.is_stopping = False
+
+    @property
+    def held(self) -> Mapping[tuple[str, int], Lease]:
+        return self._leases.held
+
+    @property
+    def renewal(self) -> Query:
+        return self._leases.renewal
 
     async def work(self, lease: Lease) -> None:
         """Work for one listener as long as its lease is ours, whatever the database does."""
@@ -69,10 +80,10 @@ class HeldLeases(Generic[S]):
                 if error is None:
                     return
                 where, pause = f"listener {name}", backoff.next()
-                self._shared.emit(DatabaseAway(where, type(error).__name__, pause))
+                self._context.emit(DatabaseAway(where, type(error).__name__, pause))
                 if not await self._stands(loop, pause):
                     return
-                self._shared.emit(DatabaseBack(where))
+                self._context.emit(DatabaseBack(where))
         finally:
             last = self.loops.get(lease.key)
             if last is not None and last.lease is lease:
@@ -112,6 +123,16 @@ class HeldLeases(Generic[S]):
         if scope is not None:
             scope.cancel()
 
+    def drop_expired(self) -> None:
+        for lease in tuple(self.held.values()):
+            if lease.has_ended():
+                self.drop(lease)
+
+    def may_have_ended(self, lease: Lease) -> bool:
+        """Its row is deleted, or is just being deleted: all of a range is settled."""
+        loop = self.loops.get(lease.key)
+        return lease.is_over or (loop is not None and loop.may_have_ended)
+
     async def _run(self, loop: DeliveryLoop[S]) -> Exception | None:
         """None: stopped, cancelled or lost. Else what the database raised."""
         try:
@@ -144,14 +165,14 @@ class HeldLeases(Generic[S]):
         return False
 
     async def _give_back(self, lease: Lease) -> None:
-        self._leasing.forget(lease)
+        self._leases.forget(lease)
         if lease.is_lost:
-            self._shared.emit(LeaseDropped(lease.listener, lease.token, lease.part))
-            self._shared.alibis.lost(lease, self._leasing.lived)
+            self._context.emit(LeaseDropped(lease.listener, lease.token, lease.part))
+            self._context.alibis.lost(lease, self._leases.lived)
         # Also when it was lost: perhaps only we believe so, after a sleep, and nobody else has
         # it. By its token nothing of another's can be released.
         if not lease.is_over:
-            await best_effort(self._leasing.release(lease), RELEASE_SECONDS)
-        await best_effort(self._shared.alibis.report(self._shared.connections), RELEASE_SECONDS)
-        self._leasing.bell.ring()
-        self._shared.progressed()
+            await best_effort(self._leases.release(lease), RELEASE_SECONDS)
+        await best_effort(self._context.alibis.report(self._context.connections), RELEASE_SECONDS)
+        self._leases.bell.ring()
+        self._context.progressed()

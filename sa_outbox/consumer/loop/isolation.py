@@ -47,8 +47,8 @@ async def _tried(connection: Connection, query: Query, values: dict[str, Any]) -
 class Isolation:
     """For one listener."""
 
-    def __init__(self, shared: ConsumerContext, listener: str, refusals: Refusals) -> None:
-        self._shared = shared
+    def __init__(self, context: ConsumerContext, listener: str, refusals: Refusals) -> None:
+        self._context = context
         self._listener = listener
         self._refusals = refusals
 
@@ -71,7 +71,7 @@ class Isolation:
 
         async def park(ids: list[int]) -> None:
             document = json.dumps([documents[each] for each in ids])
-            park = self._shared.statements.park
+            park = self._context.statements.park
             await self._tried(park, listener=self._listener, part=0, document=document)
 
         documents = {position: each for (position, _), each in refused.documents.items()}
@@ -98,8 +98,8 @@ class Isolation:
         return {each: errors[each] for each in search.culprits}
 
     async def _read(self, ids: list[int]) -> int | None:
-        rows = await self._shared.connections.rows(
-            self._shared.statements.read_again, listener=self._listener, ids=ids
+        rows = await self._context.connections.rows(
+            self._context.statements.read_again, listener=self._listener, ids=ids
         )
         is_cut = bool(rows) and rows[-1]["so_far"] >= BUDGET
         return ids.index(rows[-1][ID]) + 1 if is_cut else None
@@ -113,15 +113,15 @@ class Isolation:
             except Exception as error:
                 if not is_unreachable(error):
                     raise
-                self._shared.connections.drop_idle()
+                self._context.connections.drop_idle()
             else:
                 return
         await anyio.sleep(PAUSE_SECONDS[-1])
         await self._bare(ids)
 
     async def _bare(self, ids: list[int]) -> None:
-        await self._shared.connections.rows(
-            self._shared.statements.read_again, listener=self._listener, ids=ids, bare=True
+        await self._context.connections.rows(
+            self._context.statements.read_again, listener=self._listener, ids=ids, bare=True
         )
 
     async def _unreadable_parts(self, position: int, error: Exception) -> tuple[Part, ...]:
@@ -130,9 +130,9 @@ class Isolation:
             return PARTS
         found: list[Part] = []
         for part in PARTS:
-            query = Query(reads.read_part(self._shared.tables, part))
+            query = Query(reads.read_part(self._context.tables, part))
             try:
-                await self._shared.connections.rows(query, listener=self._listener, ids=[position])
+                await self._context.connections.rows(query, listener=self._listener, ids=[position])
             except Exception as again:
                 if not is_refusal(again):
                     raise
@@ -142,7 +142,7 @@ class Isolation:
     async def _tried(self, query: Query, **values: Any) -> list[Any]:
         """What a statement returns, without what it does."""
         try:
-            async with self._shared.connections.connection() as connection:
+            async with self._context.connections.connection() as connection:
                 await _tried(connection, query, values)
         except _RolledBackError as over:
             return over.rows

@@ -94,7 +94,7 @@ class LogSource:
         if quarantine.is_on and quarantine.wants_rows:
             room -= await self._take_suspects(intake, room)
         if self.due.has_one(now):
-            # Before the first look nobody knows whether there is something new.
+            # Before the first snapshot nobody knows whether there is something new.
             has_new = self.new.are_there(now) or not self._context.horizon.latest.number
             of_it = quarantine.due(room, has_new=has_new)
             if of_it > 0:
@@ -113,8 +113,8 @@ class LogSource:
         rows, age = await self.new.take(room, now)
         intake.settle_unattempted(self._sort_all(rows, age))
         if not was_open and self.new.are_open:
-            # Until now nobody looks before the next poll, and a rollback notifies nobody.
-            self._context.look_again()
+            # Until now nobody reads before the next poll, and a rollback notifies nobody.
+            self._context.bell.ring("open events")
         if not self._quarantine.is_on and self.new.starts_ahead(now):
             intake.start(partial(self._read_ahead, intake))
 
@@ -262,9 +262,9 @@ class LogSource:
         """Somebody else may have made a delivery due: a replay."""
         self.due.forget()
 
-    def has_taken_in(self, look: int) -> bool:
-        """Everything visible at that look was taken in, and it is known what is due."""
-        return self.new.are_all_taken(look) and self.due.refresh_at > 0
+    def has_taken_in(self, number: int) -> bool:
+        """Everything visible at that snapshot was taken in, and it is known what is due."""
+        return self.new.are_all_taken(number) and self.due.refresh_at > 0
 
     def has_due(self, *, retries: bool) -> bool:
         """Whether deliveries are due; with *retries*, also whether one waits for its time."""

@@ -183,6 +183,8 @@ class DeliveryLoop(Generic[S]):
     def may_have_ended(self) -> bool:
         """Its row is deleted, or is just being deleted: that it is gone does not mean it is lost.
         A write that is under way finds out by itself if it is."""
+        if self.source.statements.finish is None:
+            return False  # rows that stay
         return self.source.is_finished or self.settlement.lock.locked()
 
     @property

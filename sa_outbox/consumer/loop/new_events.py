@@ -1,12 +1,12 @@
 """The next events of the log for one listener; the batch after them is read while they are handled.
 
-Why reading ahead loses nothing. A read starts after a look, never before it (``position/
+Why reading ahead loses nothing. A read starts after a snapshot, never before it (``position/
 horizon.py``), and a read ahead does too: it starts when everything before it is taken in, after the
-latest look of that moment. While it waits, what it showed does not become untrue. Ids that were
+latest snapshot of that moment. While it waits, what it showed does not become untrue. Ids that were
 final when it started stay final. Other ids that it did not show become holes when it is taken in,
-and stay holes until a read after a later look shows them, or shows that nobody can fill them: so
-does an event that is committed meanwhile, unless it is above that look's ceiling, where the next
-read finds it. Nothing counts as read before it is taken in, so a batch can be dropped: it is read
+and stay holes until a read after a later snapshot shows them, or shows that nobody can fill them.
+That includes an event that is committed meanwhile, unless it is above that snapshot's ceiling,
+where the next read finds it. Nothing counts as read before it is taken in, so a batch can be dropped: it is read
 again.
 
 It is dropped when memory was in doubt since (``lease/continuity.py``: the log may be another one),
@@ -54,8 +54,8 @@ class NewEvents:
         self._horizon = horizon
         self._continuity = continuity
         self._connections = connections
-        self._read_look = 0
-        """The look after which everything visible was taken in, or is about to be (``_more``)."""
+        self._read_snapshot = 0
+        """Number of the snapshot whose events were taken in, or are about to be (``_more``)."""
         self._more = False
         self._batch: Batch | None = None
         """What was read and is not taken in yet."""
@@ -74,13 +74,13 @@ class NewEvents:
         if self._failure is not None:
             return True
         if not self._horizon.latest.number:
-            return False  # before the first look, and since a reconnect, nobody knows
+            return False  # before the first snapshot, and since a reconnect, nobody knows
         waits_until = self._reader.waits_until()
         waited = waits_until is not None and now >= waits_until
-        return self._more or self._horizon.latest.number > self._read_look or waited
+        return self._more or self._horizon.latest.number > self._read_snapshot or waited
 
     def next_at(self) -> float | None:
-        """When ``take`` has something to do, unless there is a look before."""
+        """When ``take`` has something to do, unless there is a snapshot before."""
         if self._failure is not None:
             return 0.0
         if self._reading is not None or not self._horizon.latest.number:
@@ -103,7 +103,7 @@ class NewEvents:
             return [], 0.0
         rows, self._more = self._reader.accept(batch, self._progress, room=room, now=now)
         if not batch.rows:
-            self._batch, self._read_look = None, batch.look.number
+            self._batch, self._read_snapshot = None, batch.snapshot.number
         return rows, monotonic() - self._read_at
 
     def take_offered(self, room: int) -> list[Any]:
@@ -145,16 +145,16 @@ class NewEvents:
             await self._reading.wait()
 
     async def _fetch(self, room: int) -> None:
-        look, read_for = self._horizon.latest, self._now_read_for()
-        if not look.number:
+        snapshot, read_for = self._horizon.latest, self._now_read_for()
+        if not snapshot.number:
             return
         if (barrier := read_for[1]) is not None:
-            look = look.up_to(max(barrier, self._progress.read_to))
+            snapshot = snapshot.up_to(max(barrier, self._progress.read_to))
         steady = self._continuity.steady(self._connections)
         try:
-            self._batch = await self._reader.fetch(steady, self._progress, look, room=room)
+            self._batch = await self._reader.fetch(steady, self._progress, snapshot, room=room)
         except Doubted:
-            return  # another look comes
+            return  # another snapshot comes
         self._read_for, self._read_at = read_for, monotonic()
 
     def _now_read_for(self) -> tuple[int, int | None]:
@@ -162,13 +162,13 @@ class NewEvents:
 
     # What others ask
 
-    def show_more(self, look: HorizonSnapshot) -> bool:
-        """Whether that look, the latest, shows something that is not taken in. If it does not, a
+    def show_more(self, snapshot: HorizonSnapshot) -> bool:
+        """Whether *snapshot*, the latest, shows something that is not taken in. If it does not, a
         read after it would have nothing to ask for, and nobody has to wake the loop."""
-        is_done = look.ceiling <= self._progress.read_to and not self._offered
-        if not is_done or self._more or self.are_open or not self._read_look:
+        is_done = snapshot.ceiling <= self._progress.read_to and not self._offered
+        if not is_done or self._more or self.are_open or not self._read_snapshot:
             return True
-        self._read_look = look.number
+        self._read_snapshot = snapshot.number
         return False
 
     def offer(self, rows: Sequence[Any]) -> None:
@@ -186,17 +186,17 @@ class NewEvents:
 
     @property
     def have_been_read(self) -> bool:
-        """Whether some were, after the latest look or an earlier one, and that is not forgotten."""
-        return bool(self._read_look and self._horizon.latest.number)
+        """Whether some were, after the latest snapshot or an earlier one that is not forgotten."""
+        return bool(self._read_snapshot and self._horizon.latest.number)
 
-    def are_all_taken(self, look: int) -> bool:
-        """Everything visible at that look was taken in."""
-        return self._read_look >= look and not self._more and self._reader.hole is None
+    def are_all_taken(self, number: int) -> bool:
+        """Everything visible at that snapshot was taken in."""
+        return self._read_snapshot >= number and not self._more and self._reader.hole is None
 
-    def are_all_final(self, look: int) -> bool:
-        """Everything visible at that look, the last one, was taken in, and nothing is open."""
-        return 0 < look == self._read_look and not self._more and not self.are_open
+    def are_all_final(self, number: int) -> bool:
+        """Everything visible at that snapshot, the last one, was taken in, and nothing is open."""
+        return 0 < number == self._read_snapshot and not self._more and not self.are_open
 
-    def may_meet_a_hole(self, look: int) -> bool:
-        """Whether it has yet to read what that look showed, and would wait at a hole in it."""
-        return self._reader.waits_at_holes and self._read_look < look
+    def may_meet_a_hole(self, number: int) -> bool:
+        """Whether it has yet to read what that snapshot showed, and would wait at a hole in it."""
+        return self._reader.waits_at_holes and self._read_snapshot < number

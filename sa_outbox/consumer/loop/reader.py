@@ -47,13 +47,13 @@ def up_to_a_hole(rows: list[Any], *, read_to: int, reach: int) -> tuple[list[Any
 
 @dataclass(slots=True)
 class Batch:
-    """The answer to a read that started after *look*."""
+    """The answer to a read that started after *snapshot*."""
 
     rows: list[Any]
     """Those that were not taken in yet."""
     full: bool
     """The read met a limit: it says nothing of what is above its last row."""
-    look: HorizonSnapshot
+    snapshot: HorizonSnapshot
     upper: int
     """Up to where it says what is visible, if it is not ``full``."""
     is_final: bool
@@ -105,11 +105,11 @@ class Reader:
         return self._since + self._gap_wait
 
     def take(self, rows: Sequence[Any], progress: Progress, room: int) -> list[Any]:
-        """Of *rows* in the order of the log, read without a look, those of the listener's types
+        """Of *rows* in the order of the log, read without a snapshot, those of the listener's types
         and partition.
 
-        Only if no id is missing from them: a hole takes a look, and a read after it. What is above
-        them is left to that too.
+        Only if no id is missing from them: a hole takes a snapshot, and a read after it. What is
+        above them is left to that too.
         """
         ids = [row[ID] for row in rows if row[ID] > progress.read_to]
         if not ids or progress.holes or len(ids) > room or ids[-1] - progress.read_to != len(ids):
@@ -118,7 +118,7 @@ class Reader:
         if self._count > 1:
             part, count = self._part, self._count
             matching = [row for row in matching if partition_of(row[KEY], row[ID], count) == part]
-        progress.has_read(ids, [row[ID] for row in matching], upper=ids[-1], look=NOTHING)
+        progress.has_read(ids, [row[ID] for row in matching], upper=ids[-1], snapshot=NOTHING)
         self.hole = None
         return matching
 
@@ -126,7 +126,7 @@ class Reader:
         self,
         connections: Asked,
         progress: Progress,
-        look: HorizonSnapshot,
+        snapshot: HorizonSnapshot,
         *,
         room: int,
         now: float,
@@ -134,26 +134,26 @@ class Reader:
         """The next rows of the listener's types and partition, up to *room*; and whether there may
         be more.
 
-        The read starts after *look*, which is what makes it right.
+        The read starts after *snapshot*, which is what makes it right.
         """
-        batch = await self.fetch(connections, progress, look, room=room)
+        batch = await self.fetch(connections, progress, snapshot, room=room)
         return self.accept(batch, progress, room=room, now=now)
 
     async def fetch(
-        self, connections: Asked, progress: Progress, look: HorizonSnapshot, *, room: int
+        self, connections: Asked, progress: Progress, snapshot: HorizonSnapshot, *, room: int
     ) -> Batch:
-        """Read what follows *progress*, after *look*; nothing is changed until ``accept``."""
-        if not progress.holes and progress.read_to < look.final:
-            rows, full = await self._read_final(connections, progress, look, room)
-            return Batch(rows, full=full, look=look, upper=look.final, is_final=True)
-        ceiling = look.ceiling if len(progress.holes) < MAX_HOLES else progress.read_to
+        """Read what follows *progress*, after *snapshot*; nothing is changed until ``accept``."""
+        if not progress.holes and progress.read_to < snapshot.final:
+            rows, full = await self._read_final(connections, progress, snapshot, room)
+            return Batch(rows, full=full, snapshot=snapshot, upper=snapshot.final, is_final=True)
+        ceiling = snapshot.ceiling if len(progress.holes) < MAX_HOLES else progress.read_to
         if ceiling <= progress.read_to and not progress.holes:
-            # If order="total" waits at a hole, then of a look that was forgotten; the next one
+            # If order="total" waits at a hole, then of a snapshot that was forgotten; the next one
             # shows it again.
-            return Batch([], full=False, look=look, upper=progress.read_to, is_final=True)
+            return Batch([], full=False, snapshot=snapshot, upper=progress.read_to, is_final=True)
         rows, full = await self._read_all(connections, progress, ceiling, room)
         upper = max(ceiling, progress.read_to)
-        return Batch(rows, full=full, look=look, upper=upper, is_final=False)
+        return Batch(rows, full=full, snapshot=snapshot, upper=upper, is_final=False)
 
     def accept(
         self, batch: Batch, progress: Progress, *, room: int, now: float
@@ -163,7 +163,7 @@ class Reader:
 
         Returns what ``read`` does. Whenever this is called, what the read showed is true: ids that
         were final before it are final, and the others that it did not show are holes from now on,
-        until a read after a later look.
+        until a read after a later snapshot.
         """
         rows, batch.rows = batch.rows[:room], batch.rows[room:]
         full = batch.full or bool(batch.rows)
@@ -171,26 +171,26 @@ class Reader:
         if batch.is_final:
             self.hole = None
         elif self.waits_at_holes:
-            rows, upper = self._in_order(rows, upper, progress, batch.look, now)
+            rows, upper = self._in_order(rows, upper, progress, batch.snapshot, now)
             if self.hole is not None:
-                full, batch.rows = False, []  # nothing behind the hole is taken from this look
+                full, batch.rows = False, []  # nothing behind the hole is taken from this snapshot
         ids = [row[ID] for row in rows]
         if batch.is_final:
-            progress.has_read(ids, ids, upper=upper, look=batch.look)
-            return rows, full or batch.look.ceiling > max(batch.look.final, upper)
+            progress.has_read(ids, ids, upper=upper, snapshot=batch.snapshot)
+            return rows, full or batch.snapshot.ceiling > max(batch.snapshot.final, upper)
         matching = [row for row in rows if row[MATCHES]]
-        progress.has_read(ids, [row[ID] for row in matching], upper=upper, look=batch.look)
+        progress.has_read(ids, [row[ID] for row in matching], upper=upper, snapshot=batch.snapshot)
         return matching, full
 
     async def _read_final(
-        self, connections: Asked, progress: Progress, look: HorizonSnapshot, room: int
+        self, connections: Asked, progress: Progress, snapshot: HorizonSnapshot, room: int
     ) -> tuple[list[Any], bool]:
         return await self.reads.rows(
             connections,
             self._final,
             lambda: self._final_carefully,
             cursor=progress.read_to,
-            upper=look.final,
+            upper=snapshot.final,
             limit=room,
         )
 
@@ -206,15 +206,15 @@ class Reader:
         return await rows(connections, self._with_gaps, lambda: self._with_gaps_carefully, **bounds)
 
     def _in_order(
-        self, rows: list[Any], upper: int, progress: Progress, look: HorizonSnapshot, now: float
+        self, rows: list[Any], upper: int, progress: Progress, snapshot: HorizonSnapshot, now: float
     ) -> tuple[list[Any], int]:
         waits_until = self.waits_until()
         if waits_until is not None and now >= waits_until:
             # Every hole below that ceiling was waited for so long; the later ones were not.
             self._waited_for = max(self._waited_for, self._ceiling)
-        reach = min(max(look.final, self._waited_for), upper)
+        reach = min(max(snapshot.final, self._waited_for), upper)
         rows, edge, hole = up_to_a_hole(rows, read_to=progress.read_to, reach=reach)
         if hole != self.hole:
-            self.hole, self._since, self._ceiling = hole, now, look.ceiling
+            self.hole, self._since, self._ceiling = hole, now, snapshot.ceiling
         # A full read may end below what was read before: in a gap.
         return rows, min(upper, edge)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from sa_outbox.observe import WentCareful
+from sa_outbox.observe import SuspectAttempted
 
 from ..fault.attribution import Again
 from ..handler.call import HandlerCall
@@ -194,7 +194,7 @@ class HandlerTask:
             self._outcomes.convict(item, most)
             self._port.finish(items)
             return
-        self._context.emit(WentCareful(self._listener.name, item.position, crashes - 1))
+        self._context.emit(SuspectAttempted(self._listener.name, item.position, crashes - 1))
         await self._attempt(items)
 
     async def _attempt(self, items: list[InFlight]) -> None:

@@ -1,4 +1,4 @@
-"""What is final: the grace period. Pure; ``services/horizon_watch.py`` queries the database.
+"""What is final: the grace period. Pure; ``services/horizon_reader.py`` queries the database.
 
 A writer holds a lock on the log from before it draws an id until after its commit is visible. So
 read (1) the highest visible id and then (2) who holds that lock: every id up to that ceiling is
@@ -57,7 +57,7 @@ class Horizon:
         newest events. Nothing is decided by it."""
         self._pending: list[tuple[int, frozenset[str]]] = []
 
-    def look(self, ceiling: int, holders: Set[str]) -> HorizonSnapshot:
+    def observe(self, ceiling: int, holders: Set[str]) -> HorizonSnapshot:
         """Take in the answers to (1) and (2), queried in this order."""
         now = frozenset(holders)
         final = self.latest.final

@@ -45,24 +45,24 @@ class Progress:
         self.unsettled = set(ids)
 
     def has_read(
-        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, look: HorizonSnapshot
+        self, ids: Sequence[int], matching: Iterable[int], *, upper: int, snapshot: HorizonSnapshot
     ) -> None:
         """Take in a read of everything visible in the holes and above ``read_to``, up to *upper*.
 
-        *look* was taken before the read. *ids* are all that the read showed, of any type; those
+        *snapshot* was taken before the read. *ids* are all that the read showed, of any type; those
         *matching* are the listener's. A read that hit its limit ends at its last id: *upper*.
         """
         if self.holes:
             for each in ids:
                 if each <= self.read_to:
                     self.holes.remove(each)
-        if upper > look.final and upper > self.read_to:
+        if upper > snapshot.final and upper > self.read_to:
             self._note_holes(ids, upper)
         self.read_to = max(self.read_to, upper)
         # Final before this read began, and the read did not show them: they were rolled back. Not
         # those above upper: a read that hit its limit did not get there.
         if self.holes:
-            self.holes.remove_up_to(min(look.final, upper))
+            self.holes.remove_up_to(min(snapshot.final, upper))
         self.unsettled.update(matching)
 
     def _note_holes(self, ids: Sequence[int], upper: int) -> None:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class CancelRequests:
     """Of one queue, in one process."""
 
-    def __init__(self, shared: ConsumerContext, listener: str) -> None:
+    def __init__(self, context: ConsumerContext, listener: str) -> None:
         self.wanted = True
         """Whether to look for some: also at the start, for what others have left."""
-        self._shared = shared
+        self._context = context
         self._listener = listener
 
     async def look(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
@@ -38,7 +38,7 @@ class CancelRequests:
                 raise
 
     async def _pass_on(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
-        connections, statements = self._shared.connections, self._shared.statements.ranges
+        connections, statements = self._context.connections, self._context.statements.ranges
         rows = await connections.rows(statements.requested, listener=self._listener)
         for row in rows:
             loop = loops.get((self._listener, row["part"]))

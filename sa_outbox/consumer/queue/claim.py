@@ -58,14 +58,14 @@ class ClaimedRange:
 class RangeClaimer:
     """Takes for one queue, for one process."""
 
-    def __init__(self, shared: ConsumerContext, listener: Listener, owner: str) -> None:
-        self._shared = shared
+    def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
+        self._context = context
         self._listener = listener
-        self._reader = Reader(listener, shared.tables, refusals=shared.refused(listener.name))
-        self._turns = Urgency(shared, listener, self._reader.reads)
-        self._duration = shared.settings.lease_duration.total_seconds()
+        self._reader = Reader(listener, context.tables, refusals=context.refused(listener.name))
+        self._turns = Urgency(context, listener, self._reader.reads)
+        self._duration = context.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
-        self._read_look = 0
+        self._read_snapshot = 0
         self._token = 0
         self._is_behind = False
         """More is waiting than was taken: then it matters who comes first."""
@@ -73,7 +73,7 @@ class RangeClaimer:
         self._sets_aside = False
         """The events that were read last had some for later."""
         self._state: dict[str, Any] | None = None
-        self._steady = shared.continuity.steady(shared.connections)
+        self._steady = context.continuity.steady(context.connections)
         self._asked_at = 0.0
         self.shelter = ClaimShield()
         self._passed: Selection | None = None
@@ -82,19 +82,19 @@ class RangeClaimer:
         self._rests_at: Progress | None = None
         """Where everything was taken, of whatever type, and nothing can still appear below."""
 
-    def has_read(self, look: int) -> bool:
+    def has_read(self, number: int) -> bool:
         """Whether everything visible at that look is taken, by whomever."""
-        return self._read_look >= look
+        return self._read_snapshot >= number
 
     def has_new(self) -> bool:
         """Whether the log may hold something that nobody has taken."""
-        return self._shared.horizon.latest.number > self._read_look
+        return self._context.horizon.latest.number > self._read_snapshot
 
-    def rests_at(self, look: int) -> int | None:
+    def rests_at(self, number: int) -> int | None:
         """The id above which an event can be offered, if nothing was left at that look, the last
         one."""
         rest = self._rests_at
-        return rest.read_to if rest is not None and 0 < look == self._read_look else None
+        return rest.read_to if rest is not None and 0 < number == self._read_snapshot else None
 
     async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
         """Of *rows*, the first above where we rest and read without a look, those of our types.
@@ -106,9 +106,9 @@ class RangeClaimer:
         if self._rests_at is None:
             return None
         now, self._rests_at = self._rests_at, None
-        shared, steady = self._shared, self._shared.continuity.steady(self._shared.connections)
-        chosen, look = self._reader.take(rows, now, len(rows)), shared.horizon.latest
-        choice = Selection(now, chosen, now.read_to, now.holes, look)
+        context, steady = self._context, self._context.continuity.steady(self._context.connections)
+        chosen, snapshot = self._reader.take(rows, now, len(rows)), context.horizon.latest
+        choice = Selection(now, chosen, now.read_to, now.holes, snapshot)
         if choice.later or not choice.now:
             return None
         with self.shelter.open():
@@ -129,9 +129,9 @@ class RangeClaimer:
         if self._passed is None:
             return
         choice, self._passed, self._state = self._passed, None, None
-        pass_over = self._shared.statements.ranges.pass_over
+        pass_over = self._context.statements.ranges.pass_over
         moved = {"name": self._listener.name, **choice.moved}
-        if await self._shared.connections.rows(pass_over, **moved) and self._rests_at is not None:
+        if await self._context.connections.rows(pass_over, **moved) and self._rests_at is not None:
             self._rest(choice, 1)
 
     def remembered(self) -> dict[str, Any] | None:
@@ -146,12 +146,12 @@ class RangeClaimer:
     async def state(self, held: list[int]) -> dict[str, Any] | None:
         """None: somebody has deleted the queue's row."""
         self._asked_at = monotonic()
-        self._steady = self._shared.continuity.steady(self._shared.connections)
-        state = self._shared.statements.ranges.state
+        self._steady = self._context.continuity.steady(self._context.connections)
+        state = self._context.statements.ranges.state
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
         if rows and rows[0]["token"] != self._token:
             # A person has moved the queue: what was read may be there to be taken again.
-            self._token, self._read_look = rows[0]["token"], 0
+            self._token, self._read_snapshot = rows[0]["token"], 0
             self._rests_at = None
         self._state = dict(rows[0]) if rows else None
         return self._state
@@ -160,19 +160,19 @@ class RangeClaimer:
         """A range that another process has left, none of those *held* here: one of them whose
         lease is over would be worked on twice, until the first loop has noticed."""
         began, self._state = monotonic(), None
-        claim = self._shared.statements.ranges.claim
+        claim = self._context.statements.ranges.claim
         with self.shelter.open():
-            rows = await self._shared.connections.rows(claim, **self._claim, held=held, limit=1)
+            rows = await self._context.connections.rows(claim, **self._claim, held=held, limit=1)
         return self._leased(rows, began=began)
 
     async def due(self, size: int, *, least: int, by_age: bool = False) -> ClaimedRange | None:
         """Deliveries that are due: retries, scheduled events, those of low priority."""
         began, self._state = monotonic(), None
-        take_due = self._shared.statements.ranges.take_due
+        take_due = self._context.statements.ranges.take_due
         chosen = {**self._claim, "limit": size, "by_age": by_age, "least": least}
         with self.shelter.open():
             rows = await self._reader.reads.carefully(
-                self._shared.connections, take_due, "due", **chosen
+                self._context.connections, take_due, "due", **chosen
             )
         if not rows:
             return None
@@ -187,7 +187,7 @@ class RangeClaimer:
         taken then. Whoever met another process waits for the lock instead: a read in vain costs
         more than a wait.
         """
-        connections = self._shared.connections
+        connections = self._context.connections
         if monotonic() >= self._crowded_until and not self._sets_aside:
             choice = await self._choose(self._steady, state, size)
             if not choice.later:
@@ -197,7 +197,7 @@ class RangeClaimer:
             self._sets_aside = True
         with self.shelter.open(shield=False) as scope:
             async with connections.connection() as connection, connection.transaction():
-                lock = self._shared.statements.ranges.lock
+                lock = self._context.statements.ranges.lock
                 name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
                 rows = await connection.rows(lock, name=name, patience=patience)
                 if not rows or rows[0]["paused"]:
@@ -223,7 +223,7 @@ class RangeClaimer:
             return "again"
         if not self._is_behind:
             # Of the look that the read followed: the latest of before may be forgotten since.
-            self._read_look = max(self._read_look, choice.look.number)
+            self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
             # Not if it was passed over: nobody has asked whether that was written.
             if not choice.gaps and not choice.is_passed_over:
                 self._rest(choice, int(taken is not None))
@@ -239,7 +239,7 @@ class RangeClaimer:
         self._rests_at = Progress(moved["position"], Gaps(), moved["revision"] + writes)
 
     async def _take(self, asked: Asked, choice: Selection) -> ClaimedRange | None:
-        statements, began = self._shared.statements.ranges, monotonic()
+        statements, began = self._context.statements.ranges, monotonic()
         moved = {**self._claim, **choice.moved}
         if choice.now:
             ids = sorted([row[ID] for row in choice.now])
@@ -247,7 +247,7 @@ class RangeClaimer:
             try:
                 rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
             except Doubted as doubted:
-                await give_back(self._shared.connections, statements.release, doubted.answer)
+                await give_back(self._context.connections, statements.release, doubted.answer)
                 raise
             return self._leased(rows, began=began, rows=choice.now)
         if choice.is_passed_over:
@@ -256,7 +256,7 @@ class RangeClaimer:
 
     async def _set_aside(self, connection: Connection, choice: Selection) -> None:
         if choice.later:
-            park, name = self._shared.statements.park, self._listener.name
+            park, name = self._context.statements.park, self._listener.name
             documents = {
                 (row[ID], row[EVENT_ID]): scheduled(row, FOREVER_SECONDS) for row in choice.later
             }
@@ -266,17 +266,17 @@ class RangeClaimer:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
         # What is set aside costs nobody's time: whole batches of it, whatever a range may have.
         room = self._listener.batch_size if self._sets_aside else size
-        look = self._shared.horizon.latest
+        snapshot = self._context.horizon.latest
         if self._is_behind and len(old.holes) < MAX_GAPS:
             urgent = bool(row.get("urgent", True))
-            rows = await self._turns.read(asked, old, room, look.ceiling, urgent=urgent)
+            rows = await self._turns.read(asked, old, room, snapshot.ceiling, urgent=urgent)
             if rows:
                 chosen, _ = self._cut(rows, size)
                 left = leaving(old.read_to, old.holes, [row[ID] for row in chosen])
-                return Selection(old, chosen, *left, look)
+                return Selection(old, chosen, *left, snapshot)
         while True:
             rows, self._is_behind = await self._reader.read(
-                asked, old, look, room=room, now=monotonic()
+                asked, old, snapshot, room=room, now=monotonic()
             )
             if rows or not self._is_behind:
                 chosen, others = self._cut(rows, size)
@@ -284,7 +284,7 @@ class RangeClaimer:
                 for each in others:
                     gaps.add(each[ID], each[ID])
                 self._is_behind = self._is_behind or bool(others)
-                return Selection(old, chosen, old.read_to, gaps, look)
+                return Selection(old, chosen, old.read_to, gaps, snapshot)
             # All of other types. Not from the row again: it stays where it was until something is
             # taken, or much was passed.
             room = self._listener.batch_size

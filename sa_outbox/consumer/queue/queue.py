@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import RangeTaken
 from sa_outbox.sql.queue import ranges
@@ -31,7 +32,7 @@ from .range_source import range_loop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anyio.abc import TaskGroup
+    from anyio.abc import TaskGroup, TaskStatus
 
     from sa_outbox.declare.listener import Listener
 
@@ -49,37 +50,41 @@ LAST_SAVE_SECONDS = 1.0
 
 
 class Queue:
-    def __init__(self, shared: ConsumerContext, listener: Listener, owner: str) -> None:
+    def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
         self.listener = listener
         self.bell = AutoResetEvent()
         """Rung when there may be something to take, or room for it."""
-        self.lived = shared.statements.ranges.suspects.lived
+        self.lived = context.statements.ranges.suspects.lived
+        self.renewal = context.statements.ranges.renew
         self.held: dict[tuple[str, int], Lease] = {}
-        self.holder: HeldLeases[RangeSource] = HeldLeases(shared, self, self._loop)
-        self._shared = shared
+        self.holder: HeldLeases[RangeSource] = HeldLeases(context, self, self._loop)
+        self._context = context
         self._owner = owner
-        self._taker = RangeClaimer(shared, listener, owner)
-        self._read = Query(ranges.read(shared.tables, listener.on))
+        self._taker = RangeClaimer(context, listener, owner)
+        self._read = Query(ranges.read(context.tables, listener.on))
         self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
         self._limits = ConcurrencyLimits(listener, self._wake) if listener.is_limited else None
         self._pace = Pace(listener)
         self._fresh: dict[tuple[str, int], ClaimedRange] = {}
-        self._requests = CancelRequests(shared, listener.name)
+        self._requests = CancelRequests(context, listener.name)
         self._turn = 0
         self._offered: Sequence[Any] = ()
-        self._outage = Outage(f"queue {listener.name}", shared.emit)
+        self._outage = Outage(f"queue {listener.name}", context.emit)
         self._is_paused = False
         self.is_running = False
         """It may take a range yet."""
 
-    async def run(self, tasks: TaskGroup) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Works in a task group of its own: stopped, it gives its ranges back."""
         self.is_running = True
-        try:
-            await self._take_again_and_again(tasks)
-            await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
-        finally:
-            self.is_running = False
-            self._shared.progressed()
+        task_status.started()
+        async with anyio.create_task_group() as tasks:
+            try:
+                await self._take_again_and_again(tasks)
+                await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
+            finally:
+                self.is_running = False
+                self._context.progressed()
 
     async def _take_again_and_again(self, tasks: TaskGroup) -> None:
         while not self.holder.is_stopping:
@@ -92,7 +97,7 @@ class Queue:
                 pause = self._outage.goes_on(error)
             else:
                 self._outage.is_over()
-            self._shared.progressed()
+            self._context.progressed()
             await self.bell.wait(pause)
 
     async def _save_passed(self, pause: float | None) -> float | None:
@@ -108,22 +113,22 @@ class Queue:
         """Wait no longer than that for a take that is under way."""
         self._taker.shelter.limit(seconds)
 
-    def has_read(self, look: int) -> bool:
-        """Everything visible at that look is taken, and what this process took is settled. Of one
-        that is paused nothing is waited for."""
-        return not self.held and (self._is_paused or self._taker.has_read(look))
+    def has_read(self, number: int) -> bool:
+        """Everything visible at snapshot *number* is taken, and what this process took is settled.
+        Of one that is paused nothing is waited for."""
+        return not self.held and (self._is_paused or self._taker.has_read(number))
 
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was taken, perhaps by us."""
         self._requests.wanted = True
         self.bell.ring()
 
-    def rests_at(self, look: int) -> int | None:
+    def rests_at(self, number: int) -> int | None:
         """The id above which the next event can be offered; None: it has something to do."""
-        return None if self._is_paused or self.holder.is_stopping else self._taker.rests_at(look)
+        return None if self._is_paused or self.holder.is_stopping else self._taker.rests_at(number)
 
     def offer(self, rows: Sequence[Any]) -> None:
-        """Events that were read for all listeners, without a look."""
+        """Events that were read for all listeners, without a snapshot."""
         self._offered = rows
         self.bell.ring()
 
@@ -132,42 +137,9 @@ class Queue:
         self._taker.forget()
         self.bell.ring()
 
-    async def renew(self) -> None:
-        """Renew what is held, drop what is lost, stop what is paused."""
-        self.look_for_requests()
-        leases = [lease for lease in self.held.values() if not lease.has_ended()]
-        if not leases:
-            return
-        began, before = monotonic(), [lease.saved for lease in leases]
-        rows = await self._shared.connections.rows(
-            self._shared.statements.ranges.renew,
-            names=[lease.listener for lease in leases],
-            parts=[lease.part for lease in leases],
-            tokens=[lease.token for lease in leases],
-            owner=self._owner,
-            duration=self._shared.settings.lease_duration.total_seconds(),
-        )
-        standing = {(row["name"], row["part"]): row for row in rows}
-        for lease, saved in zip(leases, before, strict=True):
-            loop, row = self.holder.loops.get(lease.key), standing.get(lease.key)
-            if row is not None and lease.is_contradicted_by(row, before=saved):
-                lease.outdated()
-                self.holder.drop(lease)
-            elif row is not None:
-                lease.renewed(began)
-                if row["paused"] and loop is not None:
-                    loop.stop()
-            elif not lease.is_over and not (loop is not None and loop.may_have_ended):
-                self.holder.drop(lease)
-
-    def drop_expired(self) -> None:
-        for lease in tuple(self.held.values()):
-            if lease.has_ended():
-                self.holder.drop(lease)
-
     async def release(self, lease: Lease) -> None:
         """Give a range back, with what is left of it."""
-        connections, statements = self._shared.connections, self._shared.statements
+        connections, statements = self._context.connections, self._context.statements
         term, crashed = lease.term, lease.may_have_crashed
         if await connections.rows(statements.ranges.release, **term, crashed=crashed):
             await connections.rows(statements.notify_released)
@@ -187,7 +159,7 @@ class Queue:
 
     async def _take_all(self, tasks: TaskGroup) -> float | None:
         """Take as long as there is room; then how long there is nothing to do, None: until rung."""
-        is_withheld = self.listener.name in self._shared.withheld
+        is_withheld = self.listener.name in self._context.withheld
         if self._offered and not is_withheld and len(self.held) < self._pace.ranges:
             rows, self._offered = self._offered, ()
             at_once = await self._taker.offered(rows)
@@ -198,7 +170,7 @@ class Queue:
             state = remembered or await self._taker.state([part for _, part in self.held])
             self._is_paused = state is None or state["paused"] or is_withheld
             if self._is_paused:
-                return self._shared.settings.poll_interval.total_seconds()
+                return self._context.settings.poll_interval.total_seconds()
             taken = await self._next_or_narrow(state)
             if taken is None and remembered is None:
                 return self._pause(state)
@@ -215,13 +187,13 @@ class Queue:
         self.held[lease.key] = lease
         self._fresh[lease.key] = taken
         count = None if taken.rows is None else len(taken.rows)
-        self._shared.emit(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
+        self._context.emit(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
         tasks.start_soon(self._work, lease, taken)
 
     async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
         """``_next``; what the database refuses is found, to be taken then, and settled."""
-        refusals = self._shared.refused(self.listener.name)
-        narrowing = Isolation(self._shared, self.listener.name, refusals)
+        refusals = self._context.refused(self.listener.name)
+        narrowing = Isolation(self._context, self.listener.name, refusals)
         try:
             return await self._next(state)
         except ReadRefused as refused:
@@ -269,7 +241,7 @@ class Queue:
     def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:
         fresh = self._fresh.pop(lease.key, None)
         return range_loop(
-            self._shared,
+            self._context,
             self.listener,
             lease,
             None if fresh is None else fresh.rows,

@@ -50,9 +50,14 @@ class Selection:
     """What is to be taken, and where the queue stands after it."""
 
     def __init__(
-        self, old: Progress, rows: Sequence[Any], position: int, gaps: Gaps, look: HorizonSnapshot
+        self,
+        old: Progress,
+        rows: Sequence[Any],
+        position: int,
+        gaps: Gaps,
+        snapshot: HorizonSnapshot,
     ) -> None:
-        self.look = look
+        self.snapshot = snapshot
         """After which it was read."""
         # As is_for_later, without a call for each event.
         self.later = [

@@ -30,12 +30,12 @@ events has them all handled before the next such read."""
 
 
 class Urgency:
-    def __init__(self, shared: ConsumerContext, listener: Listener, reads: Reads) -> None:
-        self._shared = shared
+    def __init__(self, context: ConsumerContext, listener: Listener, reads: Reads) -> None:
+        self._context = context
         self._reads = reads
-        self._urgent = Query(claims.read_urgent(shared.tables, listener.on))
-        self._differ = Query(claims.differ(shared.tables, listener.on))
-        self._choose_turns = Query(claims.turns(shared.tables, listener.on))
+        self._urgent = Query(claims.read_urgent(context.tables, listener.on))
+        self._differ = Query(claims.differ(context.tables, listener.on))
+        self._choose_turns = Query(claims.turns(context.tables, listener.on))
         self._turns: list[int] = []
         """Events to be taken next, for several ranges: of each tenant the first, and so on."""
         self._fair_at = 0.0
@@ -67,5 +67,5 @@ class Urgency:
         self._turns = [each for each in self._turns if each > old.read_to or each in old.holes]
         if not self._turns:
             return []
-        read = self._shared.statements.ranges.read_chosen
+        read = self._context.statements.ranges.read_chosen
         return await self._reads.carefully(asked, read, "turns", ids=self._turns[:size])

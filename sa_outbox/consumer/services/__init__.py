@@ -7,8 +7,8 @@
 ``copies.py``             a copy of the database acts on nothing outside it until somebody adopts
                           it
 ``wakeup.py``             LISTEN: look again. A hint; the table is the truth
-``horizon_watch.py``      asks the database for the horizon, once per wakeup, for all listeners
-``lease_coordinator.py``  claims listeners, renews what is held, releases it
+``horizon_reader.py``     asks the database for the horizon, once per wakeup, for all listeners
+``lease_coordinator.py``  who shares the listeners: claims them, releases them
 ``crons.py``              adds the event of each tick, in whichever process comes first
 ``endpoints.py``          webhook endpoints in the database: read at the start, watched for
                           changes

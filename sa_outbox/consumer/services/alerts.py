@@ -30,14 +30,14 @@ DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3600.0
 """Seconds after which the same cause is reported again."""
 
 
-async def report_orphan(shared: ConsumerContext, orphan: ListenerOrphaned) -> None:
-    shared.emit(orphan)
+async def report_orphan(context: ConsumerContext, orphan: ListenerOrphaned) -> None:
+    context.emit(orphan)
     payload = {"listener": orphan.listener, "position": orphan.position}
-    await _raise_once(shared, LISTENER_ORPHANED, orphan.listener, payload, DAY_SECONDS)
+    await _raise_once(context, LISTENER_ORPHANED, orphan.listener, payload, DAY_SECONDS)
 
 
-async def report_holder(shared: ConsumerContext, held: HorizonHeld) -> None:
-    shared.emit(held)
+async def report_holder(context: ConsumerContext, held: HorizonHeld) -> None:
+    context.emit(held)
     payload = {
         "pid": held.pid,
         "application_name": held.application_name,
@@ -45,25 +45,25 @@ async def report_holder(shared: ConsumerContext, held: HorizonHeld) -> None:
         "transaction": held.transaction,
     }
     cause = f"{held.pid or 'prepared'}:{held.transaction}"
-    await _raise_once(shared, HORIZON_STALLED, cause, payload, HOUR_SECONDS)
+    await _raise_once(context, HORIZON_STALLED, cause, payload, HOUR_SECONDS)
 
 
 async def _raise_once(
-    shared: ConsumerContext,
+    context: ConsumerContext,
     event_type: str,
     cause: str,
     payload: Mapping[str, object],
     lifetime: float,
 ) -> None:
-    if not shared.alert_depth:
+    if not context.alert_depth:
         return
     event_id = str(uuid7())
     key = {"tenant": "", "event_type": event_type, "key": cause, "event_id": event_id}
     event = {"event_id": event_id, "event_type": event_type, "payload": payload}
-    connections, statements = shared.connections, shared.statements
+    connections, statements = context.connections, context.statements
     try:
         # Shielded: cancelled on the way, asyncpg would leave an error behind for the loop.
-        limit = shared.settings.statement_timeout.total_seconds()
+        limit = context.settings.statement_timeout.total_seconds()
         with anyio.fail_after(limit, shield=True):
             async with connections.connection() as connection, connection.transaction():
                 claim = json.dumps([{**key, "lifetime": lifetime}])
@@ -74,5 +74,5 @@ async def _raise_once(
     except Exception as error:
         if not is_database_error(error):
             raise
-        # What it tells of is in the log and in the metrics; looks and listeners must go on.
-        shared.emit(DatabaseAway("alerts", type(error).__name__, lifetime))
+        # What it tells of is in the log and in the metrics; reading and listeners must go on.
+        context.emit(DatabaseAway("alerts", type(error).__name__, lifetime))

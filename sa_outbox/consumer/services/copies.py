@@ -31,9 +31,9 @@ class Working(Protocol):
 
 class Copies:
     def __init__(
-        self, shared: ConsumerContext, listeners: Iterable[Listener], names: Names
+        self, context: ConsumerContext, listeners: Iterable[Listener], names: Names
     ) -> None:
-        self._shared = shared
+        self._context = context
         self._external = tuple(each.name for each in listeners if each.external)
         self._names = names
         self._followers: list[tuple[Working, AutoResetEvent]] = []
@@ -43,16 +43,16 @@ class Copies:
         self._followers.append((working, bell))
 
     def found(self, home: Home) -> None:
-        """The database was looked at: act on what has changed."""
+        """It is known which database this is: act on what has changed."""
         withheld = set(self._external) if home.is_copy else set()
-        if withheld == self._shared.withheld:
+        if withheld == self._context.withheld:
             return
-        self._shared.withheld.clear()
-        self._shared.withheld.update(withheld)
+        self._context.withheld.clear()
+        self._context.withheld.update(withheld)
         if withheld:
-            self._shared.emit(CopyFound(home.database, self._external, adopt_command(self._names)))
+            self._context.emit(CopyFound(home.database, self._external, adopt_command(self._names)))
         else:
-            self._shared.emit(CopyAdopted(home.database, self._external))
+            self._context.emit(CopyAdopted(home.database, self._external))
         for working, bell in self._followers:
             working.stop_listeners(withheld)
             bell.ring()

@@ -46,19 +46,19 @@ class CronService:
     """Adds the events of the crons of one outbox."""
 
     def __init__(
-        self, shared: ConsumerContext, crons: Iterable[Recurring], *, notifies: bool
+        self, context: ConsumerContext, crons: Iterable[Recurring], *, notifies: bool
     ) -> None:
-        self._shared = shared
+        self._context = context
         self._crons = {each.name: each for each in crons}
         self._notifies = notifies
-        self._outage = Outage("crons", shared.emit)
+        self._outage = Outage("crons", context.emit)
 
     @classmethod
-    def of(cls, shared: ConsumerContext, outbox: Outbox) -> CronService | None:
+    def of(cls, context: ConsumerContext, outbox: Outbox) -> CronService | None:
         """None for an outbox that has no crons: then there is nothing to run."""
         if not len(outbox.crons):
             return None
-        return cls(shared, outbox.crons, notifies=outbox.settings.notifies)
+        return cls(context, outbox.crons, notifies=outbox.settings.notifies)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Started is: what was due at the start has its events, or could not have them."""
@@ -80,7 +80,7 @@ class CronService:
         return pause
 
     async def _tick(self) -> float:
-        connections, statements = self._shared.connections, self._shared.statements
+        connections, statements = self._context.connections, self._context.statements
         rows = await connections.rows(statements.crons_standing, names=list(self._crons))
         answered, now = monotonic(), rows[0]["now"]
         last_ticks = {row["name"]: row["last_tick"] for row in rows}
@@ -106,10 +106,10 @@ class CronService:
 
     async def _add_events(self, recurring: Recurring) -> bool:
         """Whether there were ticks that no other process was quicker with."""
-        settings, statements = self._shared.settings, self._shared.statements
+        settings, statements = self._context.settings, self._context.statements
         # Shielded: cancelled on the way, asyncpg would leave an error behind for the loop.
         with anyio.fail_after(settings.probe_timeout.total_seconds(), shield=True) as scope:
-            connections = self._shared.connections
+            connections = self._context.connections
             async with connections.connection() as connection, connection.transaction():
                 rows = await connection.rows(
                     statements.crons_claim, name=recurring.name, patience=IDLE_TIMEOUT
@@ -119,14 +119,14 @@ class CronService:
                 if ticks:
                     await self._write(connection, recurring, ticks)
         for tick in ticks:
-            self._shared.emit(Ticked(recurring.name, tick.at, tick.missed))
+            self._context.emit(Ticked(recurring.name, tick.at, tick.missed))
         return bool(ticks)
 
     async def _write(self, connection: Connection, recurring: Recurring, ticks: list[Tick]) -> None:
-        statements = self._shared.statements
+        statements = self._context.statements
         for document in _documents(recurring, ticks):
             await connection.rows(statements.insert_events, document=document)
-            if self._shared.audit == "all":
+            if self._context.audit == "all":
                 await connection.rows(statements.record_added, document=document)
         await connection.rows(statements.crons_advance, name=recurring.name, tick=ticks[-1].at)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 from sqlalchemy.exc import DBAPIError
 
 from sa_outbox.errors import ConfigError
@@ -21,8 +22,9 @@ from sa_outbox.sql.listener import endpoints as sql
 from ..connection.errors import is_database_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from anyio.abc import TaskStatus
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -33,7 +35,22 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+"""Seconds to wait for the answer whether something has changed."""
 NOT_THERE, NOT_PERMITTED = "42P01", "42501"
+
+
+class EndpointWatcher:
+    """Runs until the table of endpoints was changed, or it is cancelled."""
+
+    def __init__(self, endpoints: Endpoints, changed: Callable[[], None]) -> None:
+        self._endpoints = endpoints
+        self._changed = changed
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await self._endpoints.changed()
+        self._changed()
 
 
 class Endpoints:
@@ -80,24 +97,29 @@ class Endpoints:
         while True:
             await anyio.sleep(REFRESH_SECONDS)
             try:
-                async with self._engine.connect() as connection:
-                    if await connection.run_sync(self._look) != self._revision:
-                        return
+                if await self._current() != self._revision:
+                    return
             except Exception as error:
                 if not is_database_error(error):
                     raise
 
+    async def _current(self) -> object:
+        # Shielded: if it were cancelled midway, the engine's pool would log an error.
+        with anyio.fail_after(ANSWER_SECONDS, shield=True):
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(self._read_revision)
+
     def _read(self, connection: Connection) -> tuple[object, list[Any]]:
         tables = self._tables
         try:
-            revision = self._look(connection)  # first: a change after it is noticed later
+            revision = self._read_revision(connection)  # first: a change after it is noticed later
             return revision, list(connection.execute(sql.all_endpoints(tables)).mappings())
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in (NOT_THERE, NOT_PERMITTED):
                 raise
             return None, []  # verify() says so, and what fixes it
 
-    def _look(self, connection: Connection) -> object:
+    def _read_revision(self, connection: Connection) -> object:
         return tuple(connection.execute(sql.revision(self._tables)).one())
 
     def _listener(self, row: Any) -> Listener | None:

@@ -1,4 +1,4 @@
-"""Claiming listeners, renewing what is held, giving it back."""
+"""Claiming listeners, and giving them back."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ class LeaseCoordinator:
 
     def __init__(
         self,
-        shared: ConsumerContext,
+        context: ConsumerContext,
         listeners: Iterable[Listener],
         queues: Iterable[Listener],
         owner: str,
         *,
         shares: bool = True,
     ) -> None:
-        self._shared = shared
+        self._context = context
         self._listeners = {listener.name: listener for listener in listeners}
         self.owner = owner
         self._shares = shares
         self._queues = [each.name for each in queues]
-        self._duration = shared.settings.lease_duration.total_seconds()
-        self.lived = shared.statements.suspects.lived
+        self._duration = context.settings.lease_duration.total_seconds()
+        self.lived = context.statements.suspects.lived
+        self.renewal = context.statements.renew
         self.held: dict[Key, Lease] = {}
         self.bell = AutoResetEvent()
         """Rung when something may be free."""
@@ -70,8 +71,8 @@ class LeaseCoordinator:
     async def announce(self) -> None:
         """Be counted among those who share, for as long as a lease lasts."""
         if self._shares:
-            await self._shared.connections.rows(
-                self._shared.statements.announce,
+            await self._context.connections.rows(
+                self._context.statements.announce,
                 owner=self.owner,
                 names=self.names,
                 queues=self._queues,
@@ -81,12 +82,12 @@ class LeaseCoordinator:
     async def withdraw(self) -> None:
         """Be counted no longer: what is released from now on is for the others."""
         if self._shares:
-            connections, statements = self._shared.connections, self._shared.statements
+            connections, statements = self._context.connections, self._context.statements
             await connections.rows(statements.withdraw, owner=self.owner)
 
     async def notify_others(self) -> None:
-        """Have them look who holds what."""
-        await self._shared.connections.rows(self._shared.statements.notify_released)
+        """Have them check who holds what."""
+        await self._context.connections.rows(self._context.statements.notify_released)
 
     async def claim(self) -> list[Lease]:
         """Claim what is free and ours to claim; the caller works for each and gives it back."""
@@ -94,8 +95,8 @@ class LeaseCoordinator:
         if not shares.claim or self.is_closing:
             return []
         began = monotonic()
-        rows = await self._shared.connections.rows(
-            self._shared.statements.claim,
+        rows = await self._context.connections.rows(
+            self._context.statements.claim,
             names=[name for name, _ in shares.claim],
             parts=[part for _, part in shares.claim],
             owner=self.owner,
@@ -110,7 +111,7 @@ class LeaseCoordinator:
             if self.unclaimed.pop(lease.key, began) <= began - OVERDUE_SECONDS:
                 # Whose it should have been may come yet; not back and forth all the time.
                 self._kept_until[lease.key] = began + self._duration
-            self._shared.emit(
+            self._context.emit(
                 LeaseClaimed(
                     lease.listener, lease.token, lease.position, lease.crashes > 0, lease.part
                 )
@@ -121,7 +122,7 @@ class LeaseCoordinator:
 
     async def _survey(self) -> Shares:
         began = monotonic()
-        rows = await self._shared.connections.rows(self._shared.statements.survey)
+        rows = await self._context.connections.rows(self._context.statements.survey)
         units, unclaimed, expiries = [], {}, []
         paused: list[Key] = []
         self._barriers = {}
@@ -134,7 +135,7 @@ class LeaseCoordinator:
                 lease.barrier = row["barrier"]
             if lease is not None and row["owner"] != self.owner:
                 self.lost.append(lease)
-            if row["paused"] or row["name"] in self._shared.withheld:
+            if row["paused"] or row["name"] in self._context.withheld:
                 paused += [key] if row["paused"] else []
                 continue
             owner, consumers = row["owner"], frozenset(row["consumers"])
@@ -165,40 +166,10 @@ class LeaseCoordinator:
         ]
         return min(waits, default=None)
 
-    async def renew(self) -> tuple[list[Lease], list[Lease]]:
-        """Renew all that is held. Returns those that are lost, also because their rows are not as
-        we left them, and those of listeners that are paused or withheld."""
-        leases = [lease for lease in self.held.values() if not lease.has_ended()]
-        if not leases:
-            return [], []
-        began, before = monotonic(), [lease.saved for lease in leases]
-        rows = await self._shared.connections.rows(
-            self._shared.statements.renew,
-            names=[lease.listener for lease in leases],
-            parts=[lease.part for lease in leases],
-            tokens=[lease.token for lease in leases],
-            owner=self.owner,
-            duration=self._duration,
-        )
-        found = {(row["name"], row["part"]): row for row in rows}
-        paused = {key: row["paused"] for key, row in found.items()}
-        lost = []
-        for lease, saved in zip(leases, before, strict=True):
-            row = found.get(lease.key)
-            if row is not None and lease.is_contradicted_by(row, before=saved):
-                lease.outdated()
-            if row is None or lease.is_outdated:
-                lost.append(lease)
-            else:
-                lease.renewed(began)
-        withheld = self._shared.withheld
-        stop = [each for each in leases if paused.get(each.key) or each.listener in withheld]
-        return lost, stop
-
     async def release(self, lease: Lease) -> None:
         """Give it back: free for others at once."""
-        rows = await self._shared.connections.rows(
-            self._shared.statements.release,
+        rows = await self._context.connections.rows(
+            self._context.statements.release,
             name=lease.listener,
             part=lease.part,
             token=lease.token,
@@ -206,13 +177,13 @@ class LeaseCoordinator:
             crashed=lease.may_have_crashed,
         )
         if rows:
-            self._shared.emit(LeaseReleased(lease.listener, lease.token, lease.part))
+            self._context.emit(LeaseReleased(lease.listener, lease.token, lease.part))
             await self.notify_others()
 
     async def release_all(self) -> None:
         """Give back what is leased to us though we do not know of it, or could not give it back: a
         claim whose answer was lost. Nothing, as a rule. Only when nothing is worked for."""
-        connections, statements = self._shared.connections, self._shared.statements
+        connections, statements = self._context.connections, self._context.statements
         rows = await connections.rows(statements.release_all, owner=self.owner)
         if self._queues:  # else this role may have no right on their ranges
             rows += await connections.rows(statements.ranges.release_all, owner=self.owner)
@@ -230,13 +201,13 @@ class LeaseCoordinator:
         found = lease.listener, lease.count
         if lease.count != listener.partitions and found not in self._reported:
             self._reported.add(found)
-            self._shared.emit(PartitionsDiffer(*found, declared=listener.partitions))
+            self._context.emit(PartitionsDiffer(*found, declared=listener.partitions))
         if lease.fingerprint == listener.fingerprint:
             return
         if lease.fingerprint is not None:
-            self._shared.emit(ListenerChanged(lease.listener))
-        await self._shared.connections.rows(
-            self._shared.statements.declare,
+            self._context.emit(ListenerChanged(lease.listener))
+        await self._context.connections.rows(
+            self._context.statements.declare,
             name=lease.listener,
             part=lease.part,
             token=lease.token,

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 async def register(
-    shared: ConsumerContext, listeners: Iterable[Listener], declared: Iterable[str]
+    context: ConsumerContext, listeners: Iterable[Listener], declared: Iterable[str]
 ) -> None:
     """Give each of *listeners* a cursor, and each of its partitions one, unless it has; tell of
     cursors nobody declares. Raises :class:`ConfigError`."""
-    rows = await shared.connections.rows(shared.statements.registered)
+    rows = await context.connections.rows(context.statements.registered)
     known = {row["name"]: row["position"] for row in rows}
     counts = {row["name"]: row["count"] for row in rows}
     types = {row["name"]: row["types"] for row in rows}
-    shared.horizon.highest = max(shared.horizon.highest, *known.values(), 0)
+    context.horizon.highest = max(context.horizon.highest, *known.values(), 0)
     for listener in listeners:
         if listener.name not in known:
-            await _register(shared, listener)
+            await _register(context, listener)
         elif not listener.order_mode.is_divisible and counts[listener.name] != 1:
             raise ConfigError(
                 f"listener {listener.name!r} is declared with order={listener.order!r} and has "
@@ -41,17 +41,17 @@ async def register(
             )
         elif types[listener.name] != _types(listener):
             values = {"name": listener.name, "types": _types(listener)}
-            await shared.connections.rows(shared.statements.describe, **values)
+            await context.connections.rows(context.statements.describe, **values)
     declared = set(declared)
     for name, position in known.items():
         if name not in declared:
-            await report_orphan(shared, ListenerOrphaned(name, position))
+            await report_orphan(context, ListenerOrphaned(name, position))
 
 
-async def _register(shared: ConsumerContext, listener: Listener) -> None:
-    position, gaps = await _beginning(shared, listener)
-    made = await shared.connections.rows(
-        shared.statements.register,
+async def _register(context: ConsumerContext, listener: Listener) -> None:
+    position, gaps = await _beginning(context, listener)
+    made = await context.connections.rows(
+        context.statements.register,
         name=listener.name,
         count=listener.partitions,
         position=position,
@@ -60,35 +60,35 @@ async def _register(shared: ConsumerContext, listener: Listener) -> None:
         types=_types(listener),
     )
     if made:  # else another process was quicker
-        shared.emit(ListenerRegistered(listener.name, position))
+        context.emit(ListenerRegistered(listener.name, position))
 
 
 def _types(listener: Listener) -> list[str]:
     return sorted(listener.on)
 
 
-async def _beginning(shared: ConsumerContext, listener: Listener) -> tuple[int, Gaps]:
+async def _beginning(context: ConsumerContext, listener: Listener) -> tuple[int, Gaps]:
     start = listener.start
-    connections, statements = shared.connections, shared.statements
+    connections, statements = context.connections, context.statements
     if isinstance(start, int):
         return start - 1, Gaps()
     if isinstance(start, datetime):
         first: int | None = await connections.value(statements.first_since, time=start)
         if first is not None:
-            return first - 1, await _holes(shared, first)
+            return first - 1, await _holes(context, first)
     elif start == "beginning":
         return 0, Gaps()
     ceiling: int = await connections.value(statements.ceiling)
-    return ceiling, await _holes(shared, ceiling)
+    return ceiling, await _holes(context, ceiling)
 
 
-async def _holes(shared: ConsumerContext, ceiling: int) -> Gaps:
+async def _holes(context: ConsumerContext, ceiling: int) -> Gaps:
     """Where events below *ceiling*, a visible id, may be being written: they are not passed by.
 
     In the order of the grace period: the ceiling, the writers, then the ids that are missing. A
     missing id belongs to one of those writers, or to nobody any more; without writers, to nobody.
     """
-    connections, statements = shared.connections, shared.statements
+    connections, statements = context.connections, context.statements
     writers = await connections.rows(statements.holders)
     if not writers:
         return Gaps()

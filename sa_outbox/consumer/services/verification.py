@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox import schema
 from sa_outbox.schema.identity import settle_home
@@ -18,6 +19,7 @@ from .copies import Copies
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anyio.abc import TaskStatus
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 WITHHELD_POLL_SECONDS = 30.0
-"""Seconds between two looks at a copy: whoever adopts it may use another channel, or none."""
+"""Seconds between two checks of a copy: whoever adopts it may use another channel, or none."""
 
 
 class Verification:
     def __init__(
         self,
-        shared: ConsumerContext,
+        context: ConsumerContext,
         engine: AsyncEngine,
         outbox: Outbox,
         listeners: Sequence[Listener],
@@ -42,8 +44,8 @@ class Verification:
         names = outbox.settings.names
         self.bell = AutoResetEvent()
         """Rung when the server may be another one, or was adopted."""
-        self.copies = Copies(shared, listeners, names)
-        self._shared = shared
+        self.copies = Copies(context, listeners, names)
+        self._context = context
         self._engine = engine
         self._names = names
         self._forwardings = [each.forwarding for each in listeners if each.forwarding is not None]
@@ -64,13 +66,14 @@ class Verification:
 
     async def _find_home(self) -> Home:
         async with self._engine.begin() as connection:
-            return await connection.run_sync(self._look)
+            return await connection.run_sync(self._verify)
 
-    async def run(self) -> None:
-        interval = self._shared.settings.verify_interval.total_seconds()
-        limit = self._shared.settings.probe_timeout.total_seconds()
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        interval = self._context.settings.verify_interval.total_seconds()
+        limit = self._context.settings.probe_timeout.total_seconds()
         while True:
-            withheld = self._shared.withheld
+            withheld = self._context.withheld
             await self.bell.wait(min(interval, WITHHELD_POLL_SECONDS) if withheld else interval)
             try:
                 # Shielded: cancelled on the way, the engine's pool would log an error for it.
@@ -80,12 +83,12 @@ class Verification:
                 if not is_database_error(error):
                     raise
 
-    def _look(self, connection: Connection) -> Home:
+    def _verify(self, connection: Connection) -> Home:
         # It locks tables, if only against DDL: not forever, if this process is suspended.
-        duration = self._shared.settings.lease_duration.total_seconds()
+        duration = self._context.settings.lease_duration.total_seconds()
         connection.execute(bound(), {"duration": duration})
         schema.verify_consuming(connection, self._names, **self._needs)
         # From now on of these tables, wherever the search_path of a connection leads: a handler
         # may have changed it for the connection, which is another's then.
-        self._names = self._shared.tables.names
+        self._names = self._context.tables.names
         return settle_home(connection, self._names)

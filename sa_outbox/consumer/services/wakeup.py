@@ -14,6 +14,7 @@ from random import uniform
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import DatabaseAway, Listening, Notified
 from sa_outbox.policy.backoff import Backoff
@@ -26,6 +27,8 @@ from ..shared.throttle import Throttle
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from anyio.abc import TaskStatus
+
     from sa_outbox.observe import Observers
     from sa_outbox.settings import ConsumerSettings
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from ..connection.statements import Statements
 
 CLOSE_SECONDS = 1.0
-LOOKS_PER_SECOND, LOOKS_AT_ONCE = 200.0, 100
+READS_PER_SECOND, READS_AT_ONCE = 200.0, 100
 """For events. A producer's process notifies a hundred times a second at most."""
 SURVEYS_PER_SECOND, SURVEYS_AT_ONCE = 20.0, 20
 """For what was released or cancelled."""
@@ -73,10 +76,10 @@ class Wakeup:
         self._ping = ping
         self._pinged = ""
         self._answered = AutoResetEvent()
-        looks = {"per_second": LOOKS_PER_SECOND, "burst": LOOKS_AT_ONCE}
+        reads = {"per_second": READS_PER_SECOND, "burst": READS_AT_ONCE}
         surveys = {"per_second": SURVEYS_PER_SECOND, "burst": SURVEYS_AT_ONCE}
         verified = {"per_second": VERIFICATIONS_PER_SECOND, "burst": VERIFICATIONS_AT_ONCE}
-        self._notified = Throttle(notified, **looks)
+        self._notified = Throttle(notified, **reads)
         self._released = Throttle(released, **surveys)
         self._cancelled = Throttle(cancelled, **surveys)
         self._adopted = Throttle(adopted, **verified)
@@ -85,7 +88,8 @@ class Wakeup:
         self._had_trouble = False
         self.is_listening = False
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
         try:
             await self._keep_listening()
         finally:
@@ -161,3 +165,11 @@ class Wakeup:
         else:
             self._observers.emit(Notified("events"))
             self._notified()
+
+
+def poll_interval(settings: ConsumerSettings, wakeup: Wakeup | None) -> float:
+    """Seconds between two polls: seldom while notifications are heard, often otherwise."""
+    interval = settings.poll_interval
+    if wakeup is None or not wakeup.is_listening:
+        interval = min(interval, settings.poll_interval_without_notify)
+    return interval.total_seconds()

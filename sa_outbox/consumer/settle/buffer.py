@@ -42,7 +42,7 @@ MAX_WAIT_SECONDS = 0.1
 class SettlementBuffer:
     def __init__(
         self,
-        shared: ConsumerContext,
+        context: ConsumerContext,
         lease: Lease,
         progress: Progress,
         statements: Settling,
@@ -52,7 +52,7 @@ class SettlementBuffer:
         after: Callable[[Sequence[InFlight]], None],
     ) -> None:
         self.lock = anyio.Lock(fast_acquire=True)
-        self.settler = SettlementWriter(shared.connections, shared.continuity, statements, lease)
+        self.settler = SettlementWriter(context.connections, context.continuity, statements, lease)
         self.finished: list[InFlight] = []
         self._held = lease.retry_position
         """With order="total": the event whose errors are in the listener's row."""
@@ -64,7 +64,7 @@ class SettlementBuffer:
         """When what is finished is settled at the latest."""
         self.save_at: float | None = None
         """When a cursor that only passed events of other types is saved; None: it has not."""
-        self._shared = shared
+        self._context = context
         self._statements = statements
         self._lease = lease
         self._progress = progress
@@ -115,13 +115,13 @@ class SettlementBuffer:
         if item.outcome == "hold":  # all of it is in the listener's row
             raise error
         item.aside = item.aside or item.outcome in ("behind", "withdraw") or is_unattempted(item)
-        condemn(item, error, self._shared.redact, ())
+        condemn(item, error, self._context.redact, ())
         try:
             await self._write([item])
         except Exception as again:
             if not is_refusal(again):
                 raise
-            condemn(item, again, self._shared.redact, PARTS)
+            condemn(item, again, self._context.redact, PARTS)
             await self._write([item], barely=True)
 
     async def write_off(self) -> None:
@@ -171,7 +171,9 @@ class SettlementBuffer:
             self.noted.update(whom)
             saved = self._progress.saved
             stand = {"old": saved.position, "revision": saved.revision}
-            rows = await self._shared.connections.rows(query, **self._lease.term, **stand, **values)
+            rows = await self._context.connections.rows(
+                query, **self._lease.term, **stand, **values
+            )
         if not rows:
             raise self._lease.lost()
         return rows[0]
@@ -181,7 +183,7 @@ class SettlementBuffer:
         noted = sorted(self._unmarked & self.noted)
         if noted:
             absolve = self._statements.suspects.absolve
-            await self._shared.connections.rows(absolve, **self._lease.term, positions=noted)
+            await self._context.connections.rows(absolve, **self._lease.term, positions=noted)
             self.noted.difference_update(noted)
 
     async def forget_crashes(self) -> None:
@@ -189,7 +191,7 @@ class SettlementBuffer:
         term, query = self._lease.term, self._statements.suspects.forget
         if query is None:
             return
-        await self._shared.connections.rows(
+        await self._context.connections.rows(
             query,
             name=term["name"],
             part=term["part"],
@@ -210,7 +212,7 @@ class SettlementBuffer:
         """The statements that settle *items*. Not *counted*: their last attempt is not among
         their attempts yet."""
         writes = self._plan_barely(items, new)
-        recorded = records(items, self._shared.audit, counted=counted)
+        recorded = records(items, self._context.audit, counted=counted)
         if recorded:
             values = {"listener": self._lease.listener, "document": json.dumps(recorded)}
             # After it is parked: one that is cancelled meanwhile is not retried. And before a row
@@ -222,11 +224,11 @@ class SettlementBuffer:
         if absolved:
             term = {**self._lease.term, "positions": absolved}
             writes.insert(-1, Write(self._statements.suspects.absolve, term))
-        raised = alerts(self._lease.listener, items, self._shared.alert_depth)
+        raised = alerts(self._lease.listener, items, self._context.alert_depth)
         if raised:
-            shared = self._shared.statements
-            inserts = [Write(shared.insert_events, {"document": json.dumps(raised)})]
-            writes[:0] = [*inserts, Write(shared.notify, {})]  # heard when this is committed
+            statements = self._context.statements
+            inserts = [Write(statements.insert_events, {"document": json.dumps(raised)})]
+            writes[:0] = [*inserts, Write(statements.notify, {})]  # heard when this is committed
         return writes
 
     def _plan_barely(self, items: Sequence[InFlight], new: Saved) -> list[Write]:

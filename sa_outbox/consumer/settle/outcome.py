@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    def __init__(self, shared: ConsumerContext, listener: Listener) -> None:
-        self._shared = shared
+    def __init__(self, context: ConsumerContext, listener: Listener) -> None:
+        self._context = context
         self._listener = listener
         self._after_failure: Outcome = listener.order_mode.after_failure
 
@@ -56,7 +56,7 @@ class Outcomes:
             chance=random(),  # noqa: S311 - jitter
             now=datetime.now(UTC),
         )
-        item.failure = describe(error, attempt=item.attempts, redact=self._shared.redact)
+        item.failure = describe(error, attempt=item.attempts, redact=self._context.redact)
         delay: float | None = None
         match decision:
             case Retry() if item.cancel_requested:
@@ -70,7 +70,7 @@ class Outcomes:
                 item.outcome = "done"
             case _:
                 assert_never(decision)
-        self._shared.emit(
+        self._context.emit(
             AttemptFailed(
                 self._listener.name,
                 item.event_id,
@@ -96,9 +96,9 @@ class Outcomes:
 
     def emit(self, items: Iterable[InFlight]) -> None:
         """The outcomes of *items* are committed."""
-        if self._shared.suspects:
+        if self._context.suspects:
             self._answered_for(items)
-        observers, name = self._shared.observers, self._listener.name
+        observers, name = self._context.observers, self._listener.name
         if not observers:
             return
         for item in items:
@@ -112,7 +112,7 @@ class Outcomes:
                 observers.emit(DeadLettered(*identity, item.reason))
 
     def _answered_for(self, items: Iterable[InFlight]) -> None:
-        suspects, name = self._shared.suspects, self._listener.name
+        suspects, name = self._context.suspects, self._listener.name
         for item in items:
             if item.outcome in ("done", "dead", "cancel", "withdraw"):
                 suspects.clear([(name, item.position, item.event_id)])

@@ -3,6 +3,7 @@
 ====================  ============================================================================
 ``context.py``        the consumer's settings, connections, statements and observers, in one
                       object
+``horizon_bell.py``   asking for a read of the horizon, with the reason
 ``sync.py``           waking one task; a gate for many or for one alone
 ``reads.py``          reading events: plain while they are small, careful otherwise
 ``outage.py``         while the database is away: report it, wait, report that it is back

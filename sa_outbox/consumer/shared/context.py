@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..fault.refusals import Refusals
 from ..fault.suspects import Suspects
+from ..lease.renewal import renew_every
 from .relay_outages import RelayOutages
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..lease.alibi import Alibis
     from ..lease.continuity import Continuity
     from ..position.horizon import Horizon
+    from .horizon_bell import HorizonBell
     from .stop_reason import StopReason
     from .sync import ExclusiveGate
 
@@ -52,9 +54,8 @@ class ConsumerContext:
     """Makes a ``HandlerSession``; None when no listener needs one."""
     stop: Callable[[StopReason, str], None]
     """Ask the whole consumer to stop, with the reason and a sentence for people."""
-    look_again: Callable[[], None]
-    """Request another read of the horizon, soon: something is open whose end may not be
-    notified."""
+    bell: HorizonBell
+    """Rung to have the horizon read."""
     progressed: Callable[[], None]
     """Something was settled, or a listener has caught up: wakes those who wait in ``drain``."""
     suspects: Suspects = field(default_factory=Suspects)
@@ -77,4 +78,4 @@ class ConsumerContext:
     def refresh_every(self) -> float:
         """Seconds after which to check again which deliveries are due: a replay sends a
         notification, but that may be lost."""
-        return self.settings.lease_duration.total_seconds() / 3
+        return renew_every(self.settings.lease_duration.total_seconds())

@@ -57,18 +57,18 @@ class EventTrim:
         gone, batches = 0, MAX_BATCHES
         try:
             for one, seconds in await self._with_old_events(connection, layout, drawn):
-                above, looked = -1, 0
+                above, examined = -1, 0
                 while batches:
                     batches -= 1
                     found = await self._batch(connection, one, seconds, above)
                     if found is None:
                         return  # another process is doing it
                     gone += found["gone"]
-                    looked += found["looked"]
-                    if not found["old"] or found["looked"] < ROWS_AT_ONCE:
+                    examined += found["examined"]
+                    if not found["old"] or found["examined"] < ROWS_AT_ONCE:
                         break
                     above = found["last"]
-                if not looked:
+                if not examined:
                     return  # all of them are needed, and so are those above
         except asyncpg.InsufficientPrivilegeError as error:
             self._emit(RetentionRefused("delete events", str(error)))

@@ -227,7 +227,7 @@ class LogPartitions:
         last = (await self.drawn()).last
         rows = await self._connection.rows(self._holders)
         holders = {row["virtualtransaction"] for row in rows}
-        final = horizon.look(last, holders).final
+        final = horizon.observe(last, holders).final
         copied = 0
         async with self._connection.transaction():
             if not await self._connection.value(self._alone):

@@ -10,7 +10,7 @@ from random import uniform
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from anyio import sleep
+from anyio import TASK_STATUS_IGNORED, sleep
 
 from sa_outbox.observe import DatabaseAway, DatabaseBack, RetentionRefused
 from sa_outbox.sql.log import partitions
@@ -20,6 +20,8 @@ from ..connection.errors import is_database_error
 from .round import MaintenanceRound
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
     from sa_outbox.observe import Observation
 
     from ..shared.context import ConsumerContext
@@ -31,16 +33,17 @@ REPEAT_AFTER_SECONDS = 600.0
 
 
 class MaintenanceService:
-    def __init__(self, shared: ConsumerContext) -> None:
-        self._shared = shared
-        self._upkeep = MaintenanceRound(shared.tables, shared.settings, self._emit)
-        self._state = Query(partitions.state(shared.tables))
-        self._interval = shared.settings.maintenance_interval.total_seconds()
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._upkeep = MaintenanceRound(context.tables, context.settings, self._emit)
+        self._state = Query(partitions.state(context.tables))
+        self._interval = context.settings.maintenance_interval.total_seconds()
         self._emitted_at: dict[tuple[str, str], float] = {}
         self._before: tuple[int, float] | None = None
         self._away = False
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
         pause = min(self._interval, FIRST_ROUND_SECONDS)
         while True:
             # Not all processes at once.
@@ -50,7 +53,7 @@ class MaintenanceService:
 
     async def _round(self) -> None:
         try:
-            async with self._shared.connections.connection() as connection:
+            async with self._context.connections.connection() as connection:
                 last: int = (await connection.rows(self._state))[0]["last"]
                 for each in await self._upkeep.run(connection, self._rate(last)):
                     self._emit_once("held", each.listener, each)
@@ -58,11 +61,11 @@ class MaintenanceService:
             if not is_database_error(error):
                 raise
             self._away = True
-            self._shared.emit(DatabaseAway("retention", type(error).__name__, self._interval))
+            self._context.emit(DatabaseAway("retention", type(error).__name__, self._interval))
             return
         if self._away:
             self._away = False
-            self._shared.emit(DatabaseBack("retention"))
+            self._context.emit(DatabaseBack("retention"))
 
     def _rate(self, last: int) -> float:
         """Events per second since the last round."""
@@ -76,11 +79,11 @@ class MaintenanceService:
         if isinstance(observation, RetentionRefused):
             self._emit_once("refused", observation.step.partition(" ")[0], observation)
         else:
-            self._shared.emit(observation)
+            self._context.emit(observation)
 
     def _emit_once(self, what: str, name: str, observation: Observation) -> None:
         now = monotonic()
         emitted_at = self._emitted_at.get((what, name))
         if emitted_at is None or now - emitted_at >= REPEAT_AFTER_SECONDS:
             self._emitted_at[what, name] = now
-            self._shared.emit(observation)
+            self._context.emit(observation)

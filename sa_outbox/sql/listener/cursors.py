@@ -17,6 +17,7 @@ from sqlalchemy.types import BigInteger, Double, Integer, Text
 from ..log.partitions import unchanged_until_commit
 from ..server.names import log_name, quoted
 from ..server.transactions import BOUND
+from .renewal import RENEWED
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -31,7 +32,6 @@ _TERM = (
     " AND revision = :revision"
     " AND locked_by = :owner"
 )
-_RENEWED = "lease_expires_at = clock_timestamp() + make_interval(secs => :duration)"
 _TYPES = (
     bindparam("name", type_=Text),
     bindparam("part", type_=BigInteger),
@@ -125,9 +125,8 @@ def advance(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-            {_RENEWED},
-            retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]',
-            updated_at = clock_timestamp()
+            {RENEWED},
+            retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]'
         WHERE {_TERM} RETURNING last_processed_id, {BOUND}
         """
     ).bindparams(*_TYPES, bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
@@ -140,8 +139,7 @@ def save(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-            {_RENEWED},
-            updated_at = clock_timestamp()
+            {RENEWED}
         WHERE {_TERM} RETURNING last_processed_id, {BOUND}
         """
     ).bindparams(*_TYPES, bindparam("position", type_=BigInteger), bindparam("gaps", type_=Text))
@@ -157,12 +155,11 @@ def hold(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-            {_RENEWED},
+            {RENEWED},
             retry_count = :retry_count, retry_position = :held,
             retry_after = clock_timestamp() + make_interval(secs => :delay),
             errors = {with_error(_EARLIER, "CAST(:failure AS jsonb)")},
-            last_error_code = :code, last_error = :message, last_error_at = clock_timestamp(),
-            updated_at = clock_timestamp()
+            last_error_code = :code, last_error = :message, last_error_at = clock_timestamp()
         WHERE {_TERM} RETURNING last_processed_id
         """
     ).bindparams(

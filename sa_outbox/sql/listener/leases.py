@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import BigInteger, Boolean, Double, SmallInteger, Text
+from sqlalchemy.types import Boolean, Double, SmallInteger, Text
 
 from ..server.names import quoted
+from .renewal import EXPIRY, RENEWED
 from .suspects import CRASHED
 
 if TYPE_CHECKING:
     from sqlalchemy import Table, TextClause
 
     from ...database.tables import Tables
-
-_SPAN = "make_interval(secs => :duration)"
-
 
 # A cursor that has reached a barrier waits there for the partitions to be changed.
 _AT_BARRIER = (
@@ -51,7 +49,7 @@ def claim(tables: Tables) -> TextClause:
         )
         UPDATE {listeners} AS l
         SET locked_by = :owner, lease_token = l.lease_token + 1,
-            lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp(),
+            {RENEWED},
             crashes = l.crashes + CASE WHEN free.crashed THEN 1 ELSE 0 END,
             crashed_terms = CASE WHEN free.crashed THEN {CRASHED.format("l.lease_token")}
                                  ELSE l.crashed_terms END
@@ -66,32 +64,6 @@ def claim(tables: Tables) -> TextClause:
         bindparam("names", type_=ARRAY(Text)),
         bindparam("parts", type_=ARRAY(SmallInteger)),
         bindparam("owner", type_=Text),
-        bindparam("duration", type_=Double),
-    )
-
-
-def renew(tables: Tables) -> TextClause:
-    """Renew the terms (:names, :parts, :tokens) of :owner. A row for each that is still valid:
-    name, part, paused, and its cursor's position and revision.
-
-    A term that is missing from the answer is lost. The owner is compared too: a server that lost a
-    claim gives its token to the next one. Locks the rows. Primary key.
-    """
-    return text(
-        f"""
-        UPDATE {quoted(tables.listeners)} AS l
-        SET lease_expires_at = clock_timestamp() + {_SPAN}, updated_at = clock_timestamp()
-        FROM unnest(:names, :parts, :tokens) AS held (name, part, token)
-        WHERE l.name = held.name AND l.partition = held.part AND l.lease_token = held.token
-          AND l.locked_by = :owner
-        RETURNING l.name, l.partition AS part, l.paused_at IS NOT NULL AS paused,
-            l.last_processed_id AS position, l.revision
-        """
-    ).bindparams(
-        bindparam("owner", type_=Text),
-        bindparam("names", type_=ARRAY(Text)),
-        bindparam("parts", type_=ARRAY(BigInteger)),
-        bindparam("tokens", type_=ARRAY(BigInteger)),
         bindparam("duration", type_=Double),
     )
 
@@ -168,7 +140,7 @@ def announce(tables: Tables) -> TextClause:
                 FOR UPDATE SKIP LOCKED)
         )
         INSERT INTO {consumers} (owner, listeners, queues, expires_at)
-        VALUES (:owner, :names, :queues, clock_timestamp() + {_SPAN})
+        VALUES (:owner, :names, :queues, {EXPIRY})
         ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at
         """
     ).bindparams(

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Text
 
 from ..server.names import quoted
+from .renewal import RENEWED
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -51,10 +52,6 @@ _FENCED = (
     "lease_token = :token AND last_processed_id = :old AND revision = :revision"
     " AND locked_by = :owner"
 )
-_RENEWED = (
-    "lease_expires_at = clock_timestamp() + make_interval(secs => :duration),"
-    " updated_at = clock_timestamp()"
-)
 
 
 def _row(tables: Tables, *, ranges: bool) -> tuple[str, str]:
@@ -74,7 +71,7 @@ def note(tables: Tables, *, ranges: bool = False) -> TextClause:
         f"""
         UPDATE {table} SET suspects = (
             SELECT jsonb_object_agg(position, CAST('[]' AS jsonb))
-            FROM unnest(:positions) AS noted (position)) || suspects, {_RENEWED}
+            FROM unnest(:positions) AS noted (position)) || suspects, {RENEWED}
         WHERE {which} AND {_FENCED} RETURNING lease_token
         """
     ).bindparams(*_TERM, *_STAND, bindparam("positions", type_=ARRAY(BigInteger)))
@@ -92,7 +89,7 @@ def mark(tables: Tables, *, ranges: bool = False) -> TextClause:
         f"""
         UPDATE {table} SET suspects = jsonb_set(suspects, ARRAY[{suspect}],
             (coalesce(suspects -> {suspect}, '[]') - CAST(:token AS text))
-            || to_jsonb(CAST(:token AS text))), {_RENEWED}
+            || to_jsonb(CAST(:token AS text))), {RENEWED}
         WHERE {which} AND {_FENCED} RETURNING jsonb_array_length(suspects -> {suspect}) AS marks
         """
     ).bindparams(*_TERM, *_STAND, bindparam("suspect", type_=BigInteger))

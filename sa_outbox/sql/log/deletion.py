@@ -38,7 +38,7 @@ def oldest(tables: Tables, name: str) -> TextClause:
 
 def trim(tables: Tables, name: str) -> TextClause:
     """Of the first :limit events above the id :above, delete those that are older than :seconds and
-    not needed. One row: gone, looked (how many were examined), old (how many of these), last (the
+    not needed. One row: gone, examined (how many were), old (how many of these), last (the
     highest id of these).
 
     Only below every cursor, every gap and every range: nothing can still appear there, and what is
@@ -51,7 +51,7 @@ def trim(tables: Tables, name: str) -> TextClause:
         WITH {_chosen(tables, partition, "FOR UPDATE SKIP LOCKED")}, gone AS (
             DELETE FROM {partition} WHERE ctid = ANY (ARRAY(SELECT row FROM chosen)) RETURNING 1
         )
-        SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS looked,
+        SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS examined,
                count(*) FILTER (WHERE old) AS old, max(id) AS last FROM page
         """
     ).bindparams(_SECONDS, _ABOVE, _LIMIT)

@@ -61,7 +61,7 @@ def holders(tables: Tables) -> TextClause:
     )
 
 
-def look(tables: Tables) -> TextClause:
+def read(tables: Tables) -> TextClause:
     """Ceiling and holders, in this order: one row with ceiling, newest (the event_id of the
     ceiling, None if there is an id that was not drawn), holders (an array), undrawn: the highest
     visible id if that was not drawn, else None; and known: the event_id that :position has in the

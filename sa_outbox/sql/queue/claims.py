@@ -12,10 +12,11 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
+from ..listener.renewal import EXPIRY
 from ..log import large_events
 from ..log.reads import bound, event_of, matches
 from ..server.names import log_name, quoted
-from .ranges import EXPIRY, FIRST_TERM, LEASE
+from .ranges import FIRST_TERM, LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
+from ..listener.renewal import RENEWED
 from ..listener.suspects import CRASHED
 from ..log import large_events
 from ..log.reads import bound, event_of, matches
@@ -29,7 +30,6 @@ _TERM = (
     "listener = :name AND number = :part AND lease_token = :token AND last_processed_id = :old"
     " AND revision = :revision AND locked_by = :owner"
 )
-EXPIRY = "clock_timestamp() + make_interval(secs => :duration)"
 _TYPES = (
     bindparam("name", type_=Text),
     bindparam("part", type_=BigInteger),
@@ -66,8 +66,7 @@ def claim(tables: Tables) -> TextClause:
             ORDER BY number LIMIT :limit FOR UPDATE SKIP LOCKED
         )
         UPDATE {ranges} SET
-            locked_by = :owner, lease_token = lease_token + 1, lease_expires_at = {EXPIRY},
-            updated_at = clock_timestamp(),
+            locked_by = :owner, lease_token = lease_token + 1, {RENEWED},
             crashes = crashes + CASE WHEN free.crashed THEN 1 ELSE 0 END,
             crashed_terms = CASE WHEN free.crashed THEN {CRASHED.format("lease_token")}
                                  ELSE crashed_terms END
@@ -120,29 +119,6 @@ def read(tables: Tables, types: Sequence[str]) -> TextClause:
     )
 
 
-def renew(tables: Tables) -> TextClause:
-    """Renew the terms (:names, :parts, :tokens) of :owner. A row for each that is still valid:
-    name, part, paused, position, revision."""
-    return text(
-        f"""
-        UPDATE {quoted(tables.ranges)} AS r
-        SET lease_expires_at = {EXPIRY}, updated_at = clock_timestamp()
-        FROM unnest(:names, :parts, :tokens) AS held (name, part, token)
-        JOIN {quoted(tables.listeners)} AS l ON l.name = held.name AND l.partition = 0
-        WHERE r.listener = held.name AND r.number = held.part AND r.lease_token = held.token
-          AND r.locked_by = :owner
-        RETURNING held.name, held.part, l.paused_at IS NOT NULL AS paused,
-            r.last_processed_id AS position, r.revision
-        """
-    ).bindparams(
-        bindparam("owner", type_=Text),
-        bindparam("names", type_=ARRAY(Text)),
-        bindparam("parts", type_=ARRAY(BigInteger)),
-        bindparam("tokens", type_=ARRAY(BigInteger)),
-        bindparam("duration", type_=Double),
-    )
-
-
 def release(tables: Tables) -> TextClause:
     """Release the range (:name, :part, :token) of :owner: free at once. No effect if it is not
     ours."""
@@ -166,7 +142,7 @@ def advance(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.ranges)}
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-            lease_expires_at = {EXPIRY}, updated_at = clock_timestamp()
+            {RENEWED}
         WHERE {_TERM} RETURNING last_processed_id, {BOUND}
         """
     ).bindparams(

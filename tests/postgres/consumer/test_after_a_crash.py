@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sa_outbox import Event, Outbox
 from sa_outbox.observe import (
     LeaseClaimed,
-    WentCareful,
+    SuspectAttempted,
 )
 
 from .conftest import Consuming, Database, Producer
@@ -100,7 +100,7 @@ async def test_what_was_in_flight_among_few_goes_one_by_one_and_alone(
         await running.done("billing", 10)
 
     assert most == 1
-    assert [each.position for each in running.recorder.of(WentCareful)] == list(range(1, 11))
+    assert [each.position for each in running.recorder.of(SuspectAttempted)] == list(range(1, 11))
     assert database.listener("billing").suspects == {}
     assert database.effects("billing") == list(range(10))
 

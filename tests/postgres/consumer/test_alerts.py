@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.services import horizon_watch
+from sa_outbox.consumer.services import horizon_reader
 from sa_outbox.errors import ConfigError, InvalidEvent
 from sa_outbox.observe import HorizonHeld
 from tests.support import comes_true
@@ -131,7 +131,7 @@ async def test_an_orphaned_listener_adds_one_alert_however_many_processes_see_it
 async def test_a_transaction_that_holds_the_horizon_adds_one_alert_until_it_is_told_again(
     engine: Any, consuming: Consuming, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(horizon_watch, "HELD_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(horizon_reader, "HELD_AFTER_SECONDS", 0.1)
     outbox = Outbox(alerts="on", notify="off")
     alerts = listen_to_alerts(outbox)
     producer = Producer(outbox, engine)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from sa_outbox import Event, Outbox
-from sa_outbox.observe import WentCareful
+from sa_outbox.observe import SuspectAttempted
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer
@@ -61,7 +61,7 @@ async def test_quick_listeners_keep_most_of_their_time_while_the_suspects_of_one
     async with consuming(outbox) as running:
         await comes_true(lambda: len(met) >= SUSPECTS, within=90)
         await running.done("careful", SUSPECTS)
-        assert len(running.recorder.of(WentCareful, listener="careful")) == SUSPECTS
+        assert len(running.recorder.of(SuspectAttempted, listener="careful")) == SUSPECTS
         await comes_true(lambda: database.listener("careful").suspects == {})
         running.consumer.stop()
         await running.stopped.wait()

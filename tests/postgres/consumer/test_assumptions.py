@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.services import horizon_watch
+from sa_outbox.consumer.services import horizon_reader
 from sa_outbox.errors import SchemaError
 from sa_outbox.observe import HorizonHeld
 from sa_outbox.policy.order import Order
@@ -39,7 +39,7 @@ async def test_whoever_holds_the_horizon_for_long_is_named(
     consuming: Consuming,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(horizon_watch, "HELD_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(horizon_reader, "HELD_AFTER_SECONDS", 0.1)
     listen(outbox, "total", gap_wait=None)
 
     async with consuming(outbox) as running:

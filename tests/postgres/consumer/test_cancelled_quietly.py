@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,26 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
 from sa_outbox.consumer.connection.connections import connector
+from tests.support.loop_errors import reported
 
 from .conftest import Database, Producer
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def reported() -> AsyncIterator[list[dict[str, Any]]]:
-    """What the loop reports meanwhile: futures and tasks whose errors nobody has seen."""
-    loop = asyncio.get_running_loop()
-    before, found = loop.get_exception_handler(), list[dict[str, Any]]()
-    loop.set_exception_handler(lambda _, context: found.append(context))
-    try:
-        yield found
-        for _ in range(50):  # what ends meanwhile
-            await asyncio.sleep(0)
-        gc.collect()  # what is lost is reported when it is collected
-        await asyncio.sleep(0)
-    finally:
-        loop.set_exception_handler(before)
 
 
 async def cancelled_after(turns: int, work: Any) -> None:

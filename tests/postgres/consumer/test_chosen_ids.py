@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.services import horizon_watch
+from sa_outbox.consumer.services import horizon_reader
 from sa_outbox.observe import IdsNotDrawn
 from sa_outbox.operations.listeners import skip_listener
 from sa_outbox.operations.operator import Operator
@@ -24,7 +24,7 @@ orders = pytest.mark.parametrize("order", ["key", "total", "none"])
 
 @pytest.fixture(autouse=True)
 def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(horizon_watch, "HELD_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(horizon_reader, "HELD_AFTER_SECONDS", 0.05)
 
 
 def listen(outbox: Outbox, order: Order, **options: Any) -> list[int]:

@@ -104,7 +104,7 @@ async def test_whoever_wakes_too_early_asks_when_it_is_due_and_not_again_and_aga
         await comes_true(lambda: len(database.deliveries("reminders")) == 1)
         services = running.consumer._services
         assert services is not None
-        [loop] = services.holder.loops.values()
+        [loop] = services.workload.holder.loops.values()
         due = loop.source.due
         await comes_true(lambda: due.next_at is not None)
         due.next_at = early = monotonic()

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, text
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.connections import Connections, Query
-from sa_outbox.consumer.services import crons as ticking
+from sa_outbox.consumer.services import crons as cron_service
 from sa_outbox.observe import ConsumerStarted, DatabaseAway, DatabaseBack, Ticked
 from sa_outbox.sql.listener import crons
 from tests.support import comes_true
@@ -57,7 +57,7 @@ class Alarms:
 @pytest.fixture
 def alarms(monkeypatch: pytest.MonkeyPatch) -> Alarms:
     made = Alarms()
-    monkeypatch.setattr(ticking, "sleep", made.sleep)
+    monkeypatch.setattr(cron_service, "sleep", made.sleep)
     return made
 
 
@@ -228,7 +228,7 @@ class TestOneEventPerTick:
         consuming: Consuming,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(ticking, "PORTION", 1000)
+        monkeypatch.setattr(cron_service, "PORTION", 1000)
         purge_every_hour(outbox, hour, missed="all")
         set_last_tick(database, hour - 100 * HOUR)
         async with consuming(outbox) as running:

@@ -153,7 +153,7 @@ async def test_a_take_that_is_answered_after_another_connection_has_ended_is_giv
         await tasks.start(consumer._start)
         await answers.taken.wait()
         assert consumer._services is not None
-        consumer._services.shared.continuity.doubt()
+        consumer._services.context.continuity.doubt()
         answers.arrives.set()
         await comes_true(lambda: mailed == [1], within=15)
         consumer.stop()

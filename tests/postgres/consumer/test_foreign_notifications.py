@@ -13,7 +13,7 @@ from sa_outbox import Event, Outbox
 from sa_outbox.consumer.lease.lease import Lease
 from sa_outbox.consumer.services import wakeup
 from sa_outbox.consumer.services.lease_coordinator import LeaseCoordinator
-from sa_outbox.observe import Looked, Notified
+from sa_outbox.observe import HorizonRead, Notified
 from sa_outbox.sql.server.notify import RELEASED
 
 from .conftest import Consuming, Database, Producer
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 
 @pytest.mark.parametrize("message", ["", RELEASED])
-async def test_a_flood_of_notifications_costs_a_bounded_number_of_looks(
+async def test_a_flood_of_notifications_costs_a_bounded_number_of_reads(
     outbox: Outbox,
     producer: Producer,
     database: Database,
@@ -33,14 +33,14 @@ async def test_a_flood_of_notifications_costs_a_bounded_number_of_looks(
     surveys: list[float] = []
     claim = LeaseCoordinator.claim
 
-    async def counted(leasing: LeaseCoordinator) -> list[Lease]:
+    async def counted(leases: LeaseCoordinator) -> list[Lease]:
         surveys.append(monotonic())
-        return await claim(leasing)
+        return await claim(leases)
 
     monkeypatch.setattr(LeaseCoordinator, "claim", counted)
     # Fewer than a busy machine looks when nobody bounds it.
-    monkeypatch.setattr(wakeup, "LOOKS_PER_SECOND", 10.0)
-    monkeypatch.setattr(wakeup, "LOOKS_AT_ONCE", 5)
+    monkeypatch.setattr(wakeup, "READS_PER_SECOND", 10.0)
+    monkeypatch.setattr(wakeup, "READS_AT_ONCE", 5)
     monkeypatch.setattr(wakeup, "SURVEYS_PER_SECOND", 2.0)
     monkeypatch.setattr(wakeup, "SURVEYS_AT_ONCE", 2)
 
@@ -71,7 +71,7 @@ async def test_a_flood_of_notifications_costs_a_bounded_number_of_looks(
             began = monotonic()
             await running.recorder.seen(Notified, times=600, within=60)
             took = monotonic() - began
-            looks = len(running.recorder.of(Looked))
+            reads = len(running.recorder.of(HorizonRead))
             heard = len(running.recorder.of(Notified))
             asked = sum(each >= began for each in surveys)
             producer.add(1)  # and those who have something to say are heard all the same
@@ -79,6 +79,6 @@ async def test_a_flood_of_notifications_costs_a_bounded_number_of_looks(
             await running.done("mailer")
             ended = True
 
-    assert heard > 3 * looks
-    assert looks <= wakeup.LOOKS_AT_ONCE + wakeup.LOOKS_PER_SECOND * took + 20
+    assert heard > 3 * reads
+    assert reads <= wakeup.READS_AT_ONCE + wakeup.READS_PER_SECOND * took + 20
     assert asked <= wakeup.SURVEYS_AT_ONCE + wakeup.SURVEYS_PER_SECOND * took + 20

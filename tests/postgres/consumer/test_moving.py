@@ -143,8 +143,8 @@ async def test_a_cursor_that_ends_late_does_not_remove_its_successor(
         await running.recorder.seen(LeaseDropped, listener="mail")
         services = running.consumer._services
         assert services is not None
-        (cursor,) = services.holder.loops.values()
-        assert cursor.lease is services.leasing.held["mail", 0]
+        (cursor,) = services.workload.holder.loops.values()
+        assert cursor.lease is services.leases.held["mail", 0]
         with anyio.fail_after(10):
             await running.consumer.drain()
         producer.add(2)

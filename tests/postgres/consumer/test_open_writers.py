@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.observe import CaughtUp, Looked
+from sa_outbox.observe import CaughtUp, HorizonRead
 from sa_outbox.policy.order import Order
 
 from .conftest import Consuming, Database, Producer
@@ -86,7 +86,7 @@ class TestByKey:
                 await running.done("billing")
                 assert database.listener("billing").gaps == [[1, 1]]
                 writer.rollback()
-            await running.recorder.seen(Looked, final=2, within=3)
+            await running.recorder.seen(HorizonRead, final=2, within=3)
             producer.add(3)
             await running.done("billing", 2)
 
@@ -103,7 +103,7 @@ class TestByKey:
                 writer.flush()
                 producer.add(2)
                 await running.done("billing")
-            await running.recorder.seen(Looked, final=2, within=3)
+            await running.recorder.seen(HorizonRead, final=2, within=3)
             await running.consumer.drain()
 
         assert got == [2]
@@ -170,7 +170,7 @@ class TestInTotalOrder:
                 writer.add_event("order.placed", {"n": 1})
                 writer.flush()
                 producer.add(2)
-                await running.recorder.seen(Looked, ceiling=2, times=3)
+                await running.recorder.seen(HorizonRead, ceiling=2, times=3)
                 assert got == []
             await running.done("billing", 2)
 
@@ -251,7 +251,7 @@ class TestInTotalOrder:
                 writer.add_event("order.placed", {"n": 1})
                 writer.flush()
                 producer.add(2)
-                await running.recorder.seen(Looked, ceiling=2, times=3)
+                await running.recorder.seen(HorizonRead, ceiling=2, times=3)
                 writer.rollback()
                 await running.recorder.seen(CaughtUp, position=2, within=1)
 

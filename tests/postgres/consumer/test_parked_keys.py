@@ -281,7 +281,7 @@ async def test_a_delivery_that_waits_does_not_keep_its_loop_busy(
         await running.settled("billing", outcome="retry")
         services = running.consumer._services
         assert services is not None
-        [loop] = services.holder.loops.values()
+        [loop] = services.workload.holder.loops.values()
 
         def is_resting() -> bool:
             next_at = loop.source.next_at(has_room=True)

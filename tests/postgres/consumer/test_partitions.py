@@ -207,7 +207,7 @@ async def test_a_handler_that_runs_is_finished_before_its_partition_is_handed_ov
 
 def loops(running: Running) -> list[Any]:
     services = running.consumer._services
-    return [] if services is None else list(services.holder.loops.values())
+    return [] if services is None else list(services.workload.holder.loops.values())
 
 
 async def test_the_partitions_of_one_that_died_are_taken_over_when_its_leases_expire(

@@ -79,7 +79,7 @@ async def test_a_range_that_is_all_settled_is_not_taken_for_lost_by_a_renewal(
             nonlocal renewed
             services = running.consumer._services
             assert services is not None
-            await services.queues[0].renew()
+            await services.memory.compare()
             renewed += 1
             await close(session)
 
@@ -133,7 +133,7 @@ async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_re
         taker: RangeClaimer, asked: Asked, row: Any, size: int
     ) -> Selection:
         if isinstance(asked, Connection) and not forgotten.is_set():
-            shared.horizon.forget()
+            context.horizon.forget()
             forgotten.set()
         return await choose(taker, asked, row, size)
 
@@ -148,12 +148,12 @@ async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_re
         await running.consumer.drain()
         services = running.consumer._services
         assert services is not None
-        shared, [queue] = services.shared, services.queues
+        context, [queue] = services.context, services.workload.queues
         monkeypatch.setattr(RangeClaimer, "_choose", forget_and_choose)
         monkeypatch.setattr(RangeClaimer, "new", noting_new)
         Producer(outbox, engine).add(1, delay=hour)
-        looked = shared.horizon.number + 1
-        services.ring("poll")
+        looked = context.horizon.number + 1
+        context.bell.ring("poll")
         await tried.wait()
         assert not queue.has_read(looked)
         assert database.deliveries("mailer") == []

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from sa_outbox import Event, Outbox, Rate, Reject, RetryPolicy
 from sa_outbox.consume.logs import Log
 from sa_outbox.consumer.queue.claim import RangeClaimer
-from sa_outbox.observe import AttemptFailed, LeaseDropped, Looked, RangeTaken
+from sa_outbox.observe import AttemptFailed, HorizonRead, LeaseDropped, RangeTaken
 from tests.support import PATIENCE, comes_true
 
 from .conftest import QUICK, Consuming, Database, Producer
@@ -220,7 +220,7 @@ class TestSharing:
             await running.listening()
             database.rows("DELETE FROM outbox_listeners")
             producer.add(1)
-            await running.recorder.seen(Looked, ceiling=1)
+            await running.recorder.seen(HorizonRead, ceiling=1)
             database.rows("INSERT INTO outbox_listeners (name) VALUES ('mailer')")
             producer.add(2)
             await running.done("mailer", 2)

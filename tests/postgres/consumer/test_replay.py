@@ -257,7 +257,7 @@ async def test_one_that_fails_does_not_hold_up_other_keys_of_a_total_order(
 
 
 def _waiting(running: Any) -> int:
-    loops = running.consumer._services.holder.loops
+    loops = running.consumer._services.workload.holder.loops
     return sum(loop.source.lanes.count for loop in loops.values())
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.shared.sync import AutoResetEvent
-from sa_outbox.observe import Looked, RangeTaken
+from sa_outbox.observe import HorizonRead, RangeTaken
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer
@@ -112,10 +112,10 @@ async def test_they_are_set_aside_in_batches_and_cost_an_idle_consumer_nothing(
         assert len(running.recorder.of(RangeTaken)) == (1 if order == "none" else 0)
 
         await counted.all_wait()
-        before = counted.statements, len(running.recorder.of(Looked))
+        before = counted.statements, len(running.recorder.of(HorizonRead))
         assert counted.next_turn > 60
         until = monotonic() + 0.3
         await comes_true(lambda: monotonic() > until)
-        assert (counted.statements, len(running.recorder.of(Looked))) == before
+        assert (counted.statements, len(running.recorder.of(HorizonRead))) == before
 
     assert got == [7]

@@ -10,7 +10,7 @@ import pytest
 
 from sa_outbox import Event, Outbox
 from sa_outbox.database.tables import Tables
-from sa_outbox.observe import WentCareful
+from sa_outbox.observe import SuspectAttempted
 from sa_outbox.sql.listener import suspects
 
 from .conftest import ONCE, Consuming, Database, Producer
@@ -171,7 +171,7 @@ async def test_a_suspect_that_is_due_goes_before_the_log_and_before_what_became_
 
     assert order[0] == 1
     assert order.index(6) < order.index(2)
-    careful = [each.position for each in running.recorder.of(WentCareful)]
+    careful = [each.position for each in running.recorder.of(SuspectAttempted)]
     assert careful == [1, 4, 5, 6]
     assert database.listener("billing").suspects == {}
 
@@ -197,5 +197,5 @@ async def test_a_suspect_that_is_gone_is_not_waited_for(
         await running.done("billing", 37)
         await running.consumer.drain()
 
-    assert len(running.recorder.of(WentCareful)) <= 1
+    assert len(running.recorder.of(SuspectAttempted)) <= 1
     assert database.listener("billing").suspects == {}

@@ -24,7 +24,7 @@ from sa_outbox.observe import (
     AttemptFailed,
     DatabaseAway,
     EventsGone,
-    Looked,
+    HorizonRead,
     PartitionMade,
     RowsPurged,
 )
@@ -102,7 +102,7 @@ class TestASmallLog:
             await comes_true(lambda: count(database) == 0, within=LATE)
             await running.consumer.drain()
             assert running.recorder.of(DatabaseAway) == []
-            heights = [each.highest for each in running.recorder.of(Looked)]
+            heights = [each.highest for each in running.recorder.of(HorizonRead)]
 
         assert got["total"] == list(range(40))
         assert sorted(got["key"]) == sorted(got["queue"]) == list(range(40))
@@ -130,7 +130,7 @@ class TestASmallLog:
             outbox.listener(name, on="*", start=name)(handle)
         async with consuming(outbox, **AT_ONCE) as running:
             await running.listening()
-            assert running.recorder.of(Looked)[-1].highest == 20
+            assert running.recorder.of(HorizonRead)[-1].highest == 20
             producer.add(*range(20, 40))
             await running.consumer.drain()
             await comes_true(lambda: count(database) == 0, within=LATE)
@@ -179,7 +179,7 @@ class TestASmallLog:
                 await self._everything_goes(database, got, commits=commits)
         if restarts:
             async with consuming(outbox, **AT_ONCE) as running:
-                await running.recorder.seen(Looked, times=2, within=LATE)
+                await running.recorder.seen(HorizonRead, times=2, within=LATE)
                 ended.set()
                 await self._everything_goes(database, got, commits=commits)
         await anyio.to_thread.run_sync(writer.join, LATE)

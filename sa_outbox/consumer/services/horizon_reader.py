@@ -1,13 +1,13 @@
-"""Looking at the horizon: once per wakeup, for all listeners of the process."""
+"""Reading the horizon: once per wakeup, for all listeners of the process."""
 
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from sa_outbox.event.row import EVENT_ID, ID
-from sa_outbox.observe import CommitsLost, HorizonHeld, IdsNotDrawn, Looked
+from sa_outbox.observe import CommitsLost, HorizonHeld, HorizonRead, IdsNotDrawn
 from sa_outbox.sql.log import reads
 from sa_outbox.sql.log.large_events import BUDGET
 
@@ -18,7 +18,7 @@ from ..shared.reads import has_hidden
 from .alerts import report_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
     from sa_outbox.declare.listener import Listener
@@ -36,32 +36,40 @@ MAX_COUNTED = 1000
 _EACH = BUDGET // FIRST_FEW
 
 
-async def _nothing() -> None:
-    pass
+class Remembered(Protocol):
+    """What this process remembers of the database."""
+
+    async def compare(self) -> None:
+        """Compare each row under a lease with what was saved there, and drop what differs."""
+        ...
+
+    def start_over(self) -> None:
+        """Drop whatever has read events that do not exist anymore."""
+        ...
 
 
-class HorizonWatcher:
+class HorizonReader:
     """Asks for the ceiling, then for the holders.
 
     A connection that was not used before, or a failure, means that the server may be another one:
     the memory of writers starts afresh. After a connection has ended, everything that is remembered
-    is compared with the database before a look is used: ``lease/continuity.py``. The connections
-    are those of the reads that follow, so that these meet a server process that is awake.
+    is compared with the database before a snapshot is used: ``lease/continuity.py``. The
+    connections are those of the reads that follow, so that these meet a server process that is
+    awake.
     """
 
-    def __init__(self, shared: ConsumerContext, listeners: Iterable[Listener]) -> None:
+    def __init__(
+        self, context: ConsumerContext, listeners: Iterable[Listener], memory: Remembered
+    ) -> None:
         types = tuple(sorted({one for listener in listeners for one in listener.on}))
-        self._first_few = Query(reads.first_few(shared.tables, types))
-        self._shared = shared
-        self._connections = shared.connections
-        self._statements = shared.statements
-        self._horizon = shared.horizon
-        self._observers = shared.observers
-        self._continuity = shared.continuity
-        self.compare: Callable[[], Awaitable[None]] = _nothing
-        """Compares each row under a lease with what was saved there; drops what differs."""
-        self.start_over: Callable[[], None] = lambda: None
-        """Drops whatever has read events that do not exist any more."""
+        self._first_few = Query(reads.first_few(context.tables, types))
+        self._context = context
+        self._connections = context.connections
+        self._statements = context.statements
+        self._horizon = context.horizon
+        self._observers = context.observers
+        self._continuity = context.continuity
+        self._memory = memory
         self._known: WeakSet[Driver] = WeakSet()
         self._final = 0
         self._moved_at = monotonic()
@@ -70,8 +78,8 @@ class HorizonWatcher:
         """The first few could not be read: whoever wants them reads for himself."""
 
     async def first_few(self, above: int) -> list[Any]:
-        """The first events above that id, before any look: whoever finds no hole in them needs
-        none, and has them a round trip sooner."""
+        """The first events above that id, before the horizon is read: whoever finds no hole in them
+        needs no snapshot, and has them a round trip sooner."""
         if self._passes:
             self._passes = False
             return []
@@ -88,7 +96,7 @@ class HorizonWatcher:
             self._continuity.has_read(rows[-1][ID], rows[-1][EVENT_ID])
         return [] if has_hidden(rows) else rows
 
-    async def look(self) -> HorizonSnapshot:
+    async def read(self) -> HorizonSnapshot:
         began = monotonic()
         try:
             era, row = self._continuity.era, await self._ask()
@@ -97,16 +105,18 @@ class HorizonWatcher:
         except BaseException:
             self._known.clear()
             raise
-        look = self._horizon.look(row["ceiling"], frozenset(row["holders"]))
+        snapshot = self._horizon.observe(row["ceiling"], frozenset(row["holders"]))
         if row["newest"] is not None:
             self._continuity.has_read(row["ceiling"], row["newest"])
         took = monotonic() - began
         highest = self._horizon.highest
-        self._observers.emit(Looked(look.ceiling, look.final, look.writers, took, highest))
-        await self._name_holders(look)
+        self._observers.emit(
+            HorizonRead(snapshot.ceiling, snapshot.final, snapshot.writers, took, highest)
+        )
+        await self._name_holders(snapshot)
         if row["undrawn"] is not None:
             await self._emit_undrawn()
-        return look
+        return snapshot
 
     async def _emit_undrawn(self) -> None:
         """They are left alone until the sequence has come to them, or somebody has deleted them."""
@@ -124,7 +134,7 @@ class HorizonWatcher:
             if connection.driver not in self._known:
                 self._horizon.forget()
                 self._known.add(connection.driver)
-            (row,) = await connection.rows(self._statements.look, position=position)
+            (row,) = await connection.rows(self._statements.read_horizon, position=position)
         return row
 
     async def _is_confirmed(self, row: Any, era: int) -> bool:
@@ -140,18 +150,18 @@ class HorizonWatcher:
             continuity.newest = None
             if is_gone(newest, row["known"], drawn=drawn, sure=sure):
                 self._observers.emit(CommitsLost(newest.position))
-                self.start_over()
+                self._memory.start_over()
                 continuity.doubt()
                 return False
         if sure:
             return continuity.era == era
-        await self.compare()
+        await self._memory.compare()
         return continuity.confirm(era)
 
-    async def _name_holders(self, look: HorizonSnapshot) -> None:
+    async def _name_holders(self, snapshot: HorizonSnapshot) -> None:
         now = monotonic()
-        if look.final != self._final or look.final >= look.ceiling:
-            self._final, self._moved_at = look.final, now
+        if snapshot.final != self._final or snapshot.final >= snapshot.ceiling:
+            self._final, self._moved_at = snapshot.final, now
         elif now - self._moved_at >= HELD_AFTER_SECONDS:
             self._moved_at = now
             for row in await self._connections.rows(self._statements.holders_named):
@@ -159,4 +169,4 @@ class HorizonWatcher:
                     name = row["application_name"]
                     transaction = row["transaction"]
                     held = HorizonHeld(row["pid"], name, row["seconds"], transaction)
-                    await report_holder(self._shared, held)
+                    await report_holder(self._context, held)

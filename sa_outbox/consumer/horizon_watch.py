@@ -1,0 +1,117 @@
+"""Reads the horizon whenever something may have changed, and wakes every loop."""
+
+from __future__ import annotations
+
+from random import uniform
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import TASK_STATUS_IGNORED
+
+from sa_outbox.observe import Woken
+
+from .connection.errors import is_database_error
+from .fast_path import deliver_ahead_of_horizon
+from .shared.outage import Outage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskStatus
+
+    from .position.horizon import HorizonSnapshot
+    from .services.horizon_reader import HorizonReader
+    from .services.verification import Verification
+    from .shared.context import ConsumerContext
+    from .shared.horizon_bell import By
+    from .workload import Workload
+
+MIN_HOLE_POLL_SECONDS, MAX_HOLE_POLL_SECONDS = 0.002, 0.25
+"""Seconds between two reads while order="total" stands at a hole: a rollback notifies nobody."""
+HOLES_POLL_SECONDS = 1.0
+"""Seconds between two reads of the horizon while other listeners have holes open: to forget those
+that were rolled back."""
+
+
+class HorizonWatcher:
+    """Waits for a ring or for the next poll, has the horizon read, and wakes every loop."""
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        reader: HorizonReader,
+        workload: Workload,
+        verification: Verification,
+        poll_interval: Callable[[], float],
+    ) -> None:
+        self._context = context
+        self._reader = reader
+        self._workload = workload
+        self._verification = verification
+        self._poll_interval = poll_interval
+        self._outage = Outage("horizon", context.emit)
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        self._context.bell.ring("start")
+        with self._context.continuity.compared():
+            await self._read_again_and_again()
+
+    async def _read_again_and_again(self) -> None:
+        pause = MIN_HOLE_POLL_SECONDS
+        while True:
+            rung = await self._context.bell.wait(self._until_next_read(pause))
+            if self._workload.is_empty:
+                continue
+            by = rung or ("open events" if self._waits_at_a_hole() else "poll")
+            snapshot = await self._read(is_rung=rung is not None)
+            if snapshot is not None:
+                is_quiet = rung is None and snapshot.final < snapshot.ceiling
+                longer = min(2 * pause, MAX_HOLE_POLL_SECONDS)
+                pause = longer if is_quiet else MIN_HOLE_POLL_SECONDS
+                self._wake(by, snapshot)
+
+    async def _read(self, *, is_rung: bool) -> HorizonSnapshot | None:
+        """None, after a pause: the database is away."""
+        try:
+            if is_rung:
+                await self._deliver_ahead()
+            snapshot = await self._reader.read()
+        except Exception as error:
+            if not is_database_error(error):
+                raise
+            await anyio.sleep(self._outage.goes_on(error))
+            self._context.bell.ring("reconnect")
+            return None
+        if self._outage.is_over():
+            self._verification.bell.ring()
+        return snapshot
+
+    async def _deliver_ahead(self) -> None:
+        number = self._context.horizon.latest.number
+        loops, queues = self._workload.loops, self._workload.queues
+        await deliver_ahead_of_horizon(self._reader, number, loops, queues)
+
+    def _wake(self, by: By, snapshot: HorizonSnapshot) -> None:
+        self._context.emit(Woken(by))
+        if by in ("poll", "reconnect"):  # what a notification would have said
+            self._workload.look_for_requests()
+            self._workload.look_for_due()
+        self._workload.wake(snapshot)
+        self._context.progressed()
+
+    def _waits_at_a_hole(self) -> bool:
+        return any(loop.source.new.wait_at_a_hole for loop in self._workload.loops)
+
+    def _until_next_read(self, pause: float) -> float:
+        if self._waits_at_a_hole():
+            return pause
+        loops, latest = self._workload.loops, self._context.horizon.latest
+        interval = self._poll_interval()
+        # A cursor finds out that there is a hole when it reads, which is after this.
+        is_open = latest.final < latest.ceiling
+        if is_open and any(loop.source.new.may_meet_a_hole(latest.number) for loop in loops):
+            return min(MAX_HOLE_POLL_SECONDS, interval)
+        if is_open or any(loop.source.new.are_open for loop in loops):
+            return min(HOLES_POLL_SECONDS, interval)
+        return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
