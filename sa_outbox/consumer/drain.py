@@ -119,9 +119,9 @@ async def _behind(services: Supervisor, ceiling: int, besides: Collection[str]) 
     return bool(rows)
 
 
-def _has_drained(loop: DeliveryLoop[LogSource], look: int, *, retries: bool) -> bool:
-    """Everything visible at that look is settled; with *retries*, what waits for one too."""
-    if not loop.source.has_taken_in(look) or not loop.is_idle:
+def _has_drained(loop: DeliveryLoop[LogSource], number: int, *, retries: bool) -> bool:
+    """Everything visible at snapshot *number* is settled, and *retries* too."""
+    if not loop.source.has_taken_in(number) or not loop.is_idle:
         return False
     if loop.holds_one:
         return not retries

@@ -25,7 +25,7 @@ async def deliver_ahead_of_horizon(
     loops: Collection[DeliveryLoop[LogSource]],
     queues: Iterable[Queue],
 ) -> None:
-    """Those who had read everything at the look of that *number* begin at once."""
+    """Those who had read everything up to snapshot *number* begin at once."""
     waiting = [each for each in loops if each.source.new.are_all_final(number)]
     resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
     stands = [*(each.progress.read_to for each in waiting), *resting.values()]

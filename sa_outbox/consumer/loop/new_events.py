@@ -6,8 +6,8 @@ latest snapshot of that moment. While it waits, what it showed does not become u
 final when it started stay final. Other ids that it did not show become holes when it is taken in,
 and stay holes until a read after a later snapshot shows them, or shows that nobody can fill them.
 That includes an event that is committed meanwhile, unless it is above that snapshot's ceiling,
-where the next read finds it. Nothing counts as read before it is taken in, so a batch can be dropped: it is read
-again.
+where the next read finds it. Nothing counts as read before it is taken in, so a batch can be
+dropped: it is read again.
 
 It is dropped when memory was in doubt since (``lease/continuity.py``: the log may be another one),
 and when a barrier was set or lifted. With its loop it is dropped when that stops or the lease is

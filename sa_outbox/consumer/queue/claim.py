@@ -83,7 +83,7 @@ class RangeClaimer:
         """Where everything was taken, of whatever type, and nothing can still appear below."""
 
     def has_read(self, number: int) -> bool:
-        """Whether everything visible at that look is taken, by whomever."""
+        """Whether everything visible at snapshot *number* is taken, by whomever."""
         return self._read_snapshot >= number
 
     def has_new(self) -> bool:
@@ -91,16 +91,16 @@ class RangeClaimer:
         return self._context.horizon.latest.number > self._read_snapshot
 
     def rests_at(self, number: int) -> int | None:
-        """The id above which an event can be offered, if nothing was left at that look, the last
-        one."""
+        """The id above which an event can be offered, if nothing was left at snapshot *number*, the
+        last one."""
         rest = self._rests_at
         return rest.read_to if rest is not None and 0 < number == self._read_snapshot else None
 
     async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
-        """Of *rows*, the first above where we rest and read without a look, those of our types.
+        """Of *rows*, the first above where we rest and read without a snapshot, those of our types.
 
         None if an id is missing among them, if one is for later, or if somebody has moved the
-        queue since: then the look and the read after it decide. No row was moved since we came to
+        queue since: then a snapshot and the read after it decide. No row was moved since we came to
         rest, so everything up to there is taken, or of another type.
         """
         if self._rests_at is None:
@@ -222,7 +222,7 @@ class RangeClaimer:
             self._crowded_until = monotonic() + CONTENDED_SECONDS
             return "again"
         if not self._is_behind:
-            # Of the look that the read followed: the latest of before may be forgotten since.
+            # Of the snapshot that the read followed: the latest of before may be forgotten since.
             self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
             # Not if it was passed over: nobody has asked whether that was written.
             if not choice.gaps and not choice.is_passed_over:
