@@ -124,6 +124,13 @@ class HandlerSession(OutboxSession):
         closed = getattr(driver, "is_closed", None) or getattr(driver, "closed", False)
         return bool(closed() if callable(closed) else closed)
 
+    def backend_pid(self) -> int | None:
+        """The server process of the lent connection, as far as the driver knows."""
+        driver: Any = self.lent.connection.driver_connection
+        asked = getattr(driver, "get_server_pid", None)  # asyncpg; psycopg and psycopg2 have info
+        found: int | None = asked() if asked is not None else driver.info.backend_pid
+        return found
+
     def ask(self) -> None:
         """Send something, beneath SQLAlchemy: then the driver knows whether the connection is dead.
         The transaction may be in any state."""

@@ -41,10 +41,10 @@ class LentSession:
         """Work in the savepoint of *host*'s transaction, for the event *argument*."""
         inner = self.inner
         inner.join(host.inner)
-        if inner.tenant_setting is not None:
+        if inner.tenant_setting is not None or inner.dispatch.after_begin:
             await self.run(inner.connect, argument)
         else:
-            inner.connect(argument)  # sends nothing
+            inner.connect(argument)  # sends nothing: no hook of the user's does
         inner.lend()
 
     async def is_lost(self) -> bool:

@@ -15,18 +15,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from sa_outbox.errors import (
     HandlerMustNotCommit,
     HandlerTimeout,
-    OutboxError,
     Reject,
     RetryLater,
 )
+from sa_outbox.sql.server.transactions import end_backend
 
+from ..connection.connections import Query, best_effort
 from ..connection.errors import is_transient, is_unreachable
 from ..connection.shield import to_its_end
 from ..fault.attribution import Again, Alone, Lost
 from ..handler.deadline import Interrupted
 from .commit import Committer
 from .group import GroupBroken
-from .lent_session import LentSession
+from .lent_session import CLOSE_SECONDS, LentSession
 from .savepoint import EventSavepoint
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _VERDICTS = (HandlerTimeout, Interrupted, RetryLater, Reject, KeyboardInterrupt, SystemExit)
 """What is the handler's whatever became of its connection: a call that is cut off loses it."""
+_END = Query(end_backend())
 _JOINED = {"join_transaction_mode": "rollback_only"}
 
 
@@ -93,7 +95,7 @@ class HandlerTransaction:
             await self._connect(group.items, session, argument)
             session.inner.lend()
             has_begun = True
-            error = await self._handle(group.items, argument, session)
+            error = await self._handle(group.items, argument, session, session)
             if session.is_abandoned:
                 return error
             wrong = session.inner.take_back()
@@ -101,7 +103,7 @@ class HandlerTransaction:
                 return session.inner.violation or await self._judge(group.items, error, session)
             if wrong is not None:
                 return wrong
-            await self._take_more(group, session)
+            await self._grow(group, session)
             return await self._commit(group.items, session)
         except anyio.get_cancelled_exc_class():
             outage = self._outage()
@@ -114,13 +116,15 @@ class HandlerTransaction:
                 await session.close()
 
     async def _handle(
-        self, items: Sequence[InFlight], argument: Any, session: LentSession
+        self, items: Sequence[InFlight], argument: Any, session: LentSession, host: LentSession
     ) -> BaseException | None:
         try:
             return await self._call(items, argument, session.session)
         finally:
-            # Timed out or cancelled: a thread can't be stopped, it has the session still.
-            session.is_abandoned = not session.is_async and session.inner.abandon()
+            # Timed out or cancelled: a thread can't be stopped, it has the session still, and the
+            # connection.
+            if not session.is_async and session.inner.abandon():
+                session.is_abandoned = host.is_abandoned = True
 
     async def _connect(
         self, items: Sequence[InFlight], session: LentSession, argument: Any
@@ -164,6 +168,18 @@ class HandlerTransaction:
         return lived
 
     # The events after the first
+
+    async def _grow(self, group: Group, host: LentSession) -> None:
+        backend = host.inner.backend_pid()
+        try:
+            await self._take_more(group, host)
+        except (GroupBroken, Lost):
+            # The server may not know that nobody waits for it: a statement runs on, a thread that
+            # can't be stopped has the connection. All of the group would wait for locks that they
+            # hold themselves, until their time is up.
+            if backend is not None:
+                await best_effort(self._connections.rows(_END, pid=backend), CLOSE_SECONDS)
+            raise
 
     async def _take_more(self, group: Group, host: LentSession) -> None:
         """Handle what else waits, in the same transaction. Afterwards all of the group's items can
@@ -218,9 +234,8 @@ class HandlerTransaction:
         error: BaseException | None
         try:
             await session.join(host, event)
-            error = await self._handle([item], event, session)
+            error = await self._handle([item], event, session, host)
             if session.is_abandoned:
-                host.is_abandoned = True
                 raise GroupBroken(item)
             wrong = session.inner.take_back()
             if error is None and wrong is None and savepoint.is_intact:
@@ -228,7 +243,9 @@ class HandlerTransaction:
                 await session.run(session.inner.commit)
                 return
             error = session.inner.violation or error or wrong
-        except (SQLAlchemyError, OutboxError) as raised:
+        except GroupBroken:
+            raise
+        except Exception as raised:  # noqa: BLE001 - hooks on the session may raise anything
             error = raised
         finally:
             if not session.is_abandoned:
