@@ -128,7 +128,8 @@ class HandlerSession(OutboxSession):
         """The server process of the lent connection, as far as the driver knows."""
         driver: Any = self.lent.connection.driver_connection
         asked = getattr(driver, "get_server_pid", None)  # asyncpg; psycopg and psycopg2 have info
-        found: int | None = asked() if asked is not None else driver.info.backend_pid
+        known = getattr(driver, "info", None)
+        found: int | None = getattr(known, "backend_pid", None) if asked is None else asked()
         return found
 
     def ask(self) -> None:

@@ -69,6 +69,8 @@ class HandlerTransaction:
         self._connections = connections
         self._suspects = suspects
         self._outage = outage
+        self._backend: int | None = None
+        """The server process of the attempt."""
         self._commit = Committer(lease, progress, settlement, suspects)
 
     async def __call__(self, group: Group, argument: Any) -> BaseException | None:
@@ -84,8 +86,13 @@ class HandlerTransaction:
                 return await self._attempt(group, argument)
             async with self._suspects.turn(self._commit.keys(group.items)):
                 return await self._attempt(group, argument)
+        except GroupBroken:
+            await self._end_backend()
+            raise
         except Lost as lost:
             lived = await self._inquire(group.all, lost)
+            if lived:
+                await self._end_backend()
             raise Again(lost.cause, "lost" if lived else "away") from lost.cause
 
     async def _attempt(self, group: Group, argument: Any) -> BaseException | None:
@@ -94,16 +101,21 @@ class HandlerTransaction:
         try:
             await self._connect(group.items, session, argument)
             session.inner.lend()
+            self._backend = session.inner.backend_pid()
             has_begun = True
             error = await self._handle(group.items, argument, session, session)
             if session.is_abandoned:
+                await self._end_backend()
                 return error
             wrong = session.inner.take_back()
             if error is not None:
-                return session.inner.violation or await self._judge(group.items, error, session)
+                error = session.inner.violation or await self._judge(group.items, error, session)
+                if session.inner.is_lost():
+                    await self._end_backend()
+                return error
             if wrong is not None:
                 return wrong
-            await self._grow(group, session)
+            await self._take_more(group, session)
             return await self._commit(group.items, session)
         except anyio.get_cancelled_exc_class():
             outage = self._outage()
@@ -167,19 +179,14 @@ class HandlerTransaction:
             self._suspects.lost(keys, lost.cause, at=lost.at, lived=lived)
         return lived
 
-    # The events after the first
+    async def _end_backend(self) -> None:
+        """An attempt was cut off, and the server may not know it: a statement runs on, or a thread
+        that can't be stopped has the connection. Others would wait for its locks, and all of a
+        group for their own, until their time is up."""
+        if self._backend is not None:
+            await best_effort(self._connections.rows(_END, pid=self._backend), CLOSE_SECONDS)
 
-    async def _grow(self, group: Group, host: LentSession) -> None:
-        backend = host.inner.backend_pid()
-        try:
-            await self._take_more(group, host)
-        except (GroupBroken, Lost):
-            # The server may not know that nobody waits for it: a statement runs on, a thread that
-            # can't be stopped has the connection. All of the group would wait for locks that they
-            # hold themselves, until their time is up.
-            if backend is not None:
-                await best_effort(self._connections.rows(_END, pid=backend), CLOSE_SECONDS)
-            raise
+    # The events after the first
 
     async def _take_more(self, group: Group, host: LentSession) -> None:
         """Handle what else waits, in the same transaction. Afterwards all of the group's items can
@@ -235,22 +242,19 @@ class HandlerTransaction:
         try:
             await session.join(host, event)
             error = await self._handle([item], event, session, host)
-            if session.is_abandoned:
-                raise GroupBroken(item)
-            wrong = session.inner.take_back()
-            if error is None and wrong is None and savepoint.is_intact:
-                # Nothing is committed yet: its hooks run, and events that wait are written.
-                await session.run(session.inner.commit)
-                return
-            error = session.inner.violation or error or wrong
-        except GroupBroken:
-            raise
+            if not session.is_abandoned:
+                wrong = session.inner.take_back()
+                if error is None and wrong is None and savepoint.is_intact:
+                    # Nothing is committed yet: its hooks run, and events that wait are written.
+                    await session.run(session.inner.commit)
+                    return
+                error = session.inner.violation or error or wrong
         except Exception as raised:  # noqa: BLE001 - hooks on the session may raise anything
             error = raised
         finally:
             if not session.is_abandoned:
                 session.leave()
-        if error is None:
+        if session.is_abandoned or error is None:
             raise GroupBroken(item)
         raise _Failed(await self._judge_joined(item, error, savepoint, host))
 

@@ -158,6 +158,23 @@ class TestATimeLimit:
         finally:
             ended.set()
 
+    async def test_leaves_no_lock_for_those_that_come_after(
+        self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    ) -> None:
+        """Without a group too: they want the row that the event had which was cut off."""
+        database.rows("INSERT INTO effects VALUES ('row', 1)")
+        update = text("UPDATE effects SET n = n WHERE listener = 'row'")
+        options: dict[str, Any] = {"timeout": timedelta(seconds=2), "group_commit": False}
+
+        @outbox.listener("billing", on="order.*", retry=ONCE, **options)
+        async def charge(event: Event[Any], session: AsyncSession) -> None:
+            await session.execute(update)
+            await session.execute(UNIQUE, {"n": event.payload["n"]})
+            if event.payload["n"] == POISON:
+                await session.execute(text("SELECT pg_sleep(60)"))
+
+        await self._only_poison_is_dead(outbox, producer, database, consuming)
+
     async def _only_poison_is_dead(
         self, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
     ) -> None:
