@@ -113,6 +113,16 @@ class HandlerSession(OutboxSession):
             return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
         return None
 
+    def finish(self) -> None:
+        """Close it. A connection whose ``commit`` was refused is dropped: SQLAlchemy takes its
+        transaction for ended, psycopg does not, and the pool can't have it back."""
+        lent: Any = getattr(self, "lent", None)
+        if lent is not None and not lent.closed:
+            begun: Any = self._begun
+            if lent.get_transaction() is not begun or not begun.is_active:
+                lent.invalidate()
+        self.close()
+
     def is_lost(self) -> bool:
         """Whether the lent connection is known to be dead."""
         connection = self.lent

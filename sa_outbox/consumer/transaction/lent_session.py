@@ -72,10 +72,7 @@ class LentSession:
 
     async def close(self) -> None:
         self.inner.guarded = False
-        if self.is_async:
-            await best_effort(self.session.close(), CLOSE_SECONDS)
-        else:
-            await best_effort(anyio.to_thread.run_sync(self.inner.close), CLOSE_SECONDS)
+        await best_effort(self.run(self.inner.finish), CLOSE_SECONDS)
 
 
 async def _settle_async(session: AsyncHandlerSession, writes: list[Write], lease: Lease) -> None:

@@ -227,6 +227,36 @@ async def test_a_thread_that_is_left_behind_keeps_the_connection_of_its_group(
     sync_engine.dispose()
 
 
+@pytest.mark.parametrize("group_commit", [True, False])
+async def test_a_connection_whose_commit_was_refused_is_not_left_open(
+    group_commit: bool,
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    engine: Engine,
+) -> None:
+    """psycopg is still in the transaction that SQLAlchemy takes for ended."""
+    sync_engine = create_engine(engine.url)
+
+    @outbox.listener("billing", on="order.*", retry=ONCE, group_commit=group_commit)
+    def charge(event: Event[Any], session: Session) -> None:
+        session.execute(EFFECT, {"n": event.payload["n"]})
+        if event.payload["n"] == POISON:
+            session.connection().commit()
+
+    producer.add(*range(COUNT))
+
+    async with consuming(outbox, sync_engine=sync_engine) as running:
+        await running.settled("billing", COUNT)
+
+    pool: Any = sync_engine.pool
+    assert pool.checkedout() == 0
+    assert database.idle_in_transaction() == []
+    assert database.effects("billing") == ALL_BUT_POISON
+    sync_engine.dispose()
+
+
 async def test_the_result_of_an_attempt_that_was_undone_is_forgotten(
     outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
 ) -> None:
