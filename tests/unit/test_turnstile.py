@@ -150,3 +150,26 @@ class TestRates:
 def test_limits_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="'q'"):
         listener(**options)
+
+
+class TestOneThatIsToBeAttemptedAlone:
+    @pytest.mark.parametrize(
+        "limits",
+        [{"tenant_concurrency": 1}, {"rate": Rate(4, per=timedelta(minutes=1))}],
+        ids=["tenant_concurrency", "rate"],
+    )
+    def test_is_next_after_the_group_that_meets_it(self, limits: dict[str, Any]) -> None:
+        """It keeps its turn, however many of another tenant wait, and takes nothing of the rate."""
+        clock = Clock()
+        lanes = LimitedLanes(ConcurrencyLimits(listener(**limits), lambda: None, clock), clock)
+        alone = item(1, "b")
+        alone.single = True
+        for each in (item(0, "a"), alone, item(2, "a"), item(3, "a")):
+            lanes.put(each)
+        first = lanes.take()
+        assert first is not None
+
+        assert lanes.take_more([first.lane]) is None
+        lanes.free(first.lane)
+
+        assert lanes.take() is alone

@@ -113,6 +113,16 @@ class HandlerSession(OutboxSession):
             return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
         return None
 
+    def finish(self) -> None:
+        """Close it. A connection whose ``commit`` was refused is dropped: SQLAlchemy takes its
+        transaction for ended, psycopg does not, and the pool can't have it back."""
+        lent: Any = getattr(self, "lent", None)
+        if lent is not None and not lent.closed:
+            begun: Any = self._begun
+            if lent.get_transaction() is not begun or not begun.is_active:
+                lent.invalidate()
+        self.close()
+
     def is_lost(self) -> bool:
         """Whether the lent connection is known to be dead."""
         connection = self.lent
@@ -123,6 +133,14 @@ class HandlerSession(OutboxSession):
         driver: Any = connection.connection.driver_connection
         closed = getattr(driver, "is_closed", None) or getattr(driver, "closed", False)
         return bool(closed() if callable(closed) else closed)
+
+    def backend_pid(self) -> int | None:
+        """The server process of the lent connection, as far as the driver knows."""
+        driver: Any = self.lent.connection.driver_connection
+        asked = getattr(driver, "get_server_pid", None)  # asyncpg; psycopg and psycopg2 have info
+        known = getattr(driver, "info", None)
+        found: int | None = getattr(known, "backend_pid", None) if asked is None else asked()
+        return found
 
     def ask(self) -> None:
         """Send something, beneath SQLAlchemy: then the driver knows whether the connection is dead.

@@ -138,12 +138,11 @@ class LimitedLanes:
         return [] if item is None else [item]
 
     def take_more(self, _held: Iterable[object]) -> InFlight | None:
-        item = self.take()
-        if item is not None and item.single:
-            self.put_back([item])
-            self.free(item.lane)
-            return None
-        return item
+        for tenant, waiting in self._waiting.items():
+            if self._turnstile.wait(tenant) <= 0:
+                # Left where it is: put back, it would have had its turn, and a part of the rate.
+                return None if waiting[0].single else self.take()
+        return self.take()
 
     def has_more(self, _held: Iterable[object]) -> bool:
         return self.ready > 0

@@ -18,7 +18,8 @@ its handler raises                   rolled back to its savepoint; the others ar
 a statement of its handler fails     that too; and it is attempted alone before it counts
 it left its savepoint aborted        that too: its savepoint can't be released
 it ends the transaction              all are attempted again, it alone
-its time is up                       if its connection is lost by that: all again, it alone
+its time is up                       if its connection is lost by that: all again, it alone, once
+                                     its server process is ended, which has the locks of all
 the connection is lost               all are attempted again, each alone, as suspects
 the COMMIT is refused                all are attempted again, each alone: nobody knows whose it is
 the answer to the COMMIT is lost     the listener's row shows whether all of it happened, or none

@@ -88,6 +88,7 @@ class Group:
         item = self._lanes.take_more(self._held)
         if item is not None:
             self.now = item
+            item.outcome, item.failure, item.result = "done", None, None
             self._held[item.lane] = None
             self.taken += 1
             self._began(1)

@@ -41,10 +41,10 @@ class LentSession:
         """Work in the savepoint of *host*'s transaction, for the event *argument*."""
         inner = self.inner
         inner.join(host.inner)
-        if inner.tenant_setting is not None:
+        if inner.tenant_setting is not None or inner.dispatch.after_begin:
             await self.run(inner.connect, argument)
         else:
-            inner.connect(argument)  # sends nothing
+            inner.connect(argument)  # sends nothing: no hook of the user's does
         inner.lend()
 
     async def is_lost(self) -> bool:
@@ -72,10 +72,7 @@ class LentSession:
 
     async def close(self) -> None:
         self.inner.guarded = False
-        if self.is_async:
-            await best_effort(self.session.close(), CLOSE_SECONDS)
-        else:
-            await best_effort(anyio.to_thread.run_sync(self.inner.close), CLOSE_SECONDS)
+        await best_effort(self.run(self.inner.finish), CLOSE_SECONDS)
 
 
 async def _settle_async(session: AsyncHandlerSession, writes: list[Write], lease: Lease) -> None:

@@ -15,18 +15,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from sa_outbox.errors import (
     HandlerMustNotCommit,
     HandlerTimeout,
-    OutboxError,
     Reject,
     RetryLater,
 )
+from sa_outbox.sql.server.transactions import end_backend
 
+from ..connection.connections import Query, best_effort
 from ..connection.errors import is_transient, is_unreachable
 from ..connection.shield import to_its_end
 from ..fault.attribution import Again, Alone, Lost
 from ..handler.deadline import Interrupted
 from .commit import Committer
 from .group import GroupBroken
-from .lent_session import LentSession
+from .lent_session import CLOSE_SECONDS, LentSession
 from .savepoint import EventSavepoint
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _VERDICTS = (HandlerTimeout, Interrupted, RetryLater, Reject, KeyboardInterrupt, SystemExit)
 """What is the handler's whatever became of its connection: a call that is cut off loses it."""
+_END = Query(end_backend())
 _JOINED = {"join_transaction_mode": "rollback_only"}
 
 
@@ -67,6 +69,8 @@ class HandlerTransaction:
         self._connections = connections
         self._suspects = suspects
         self._outage = outage
+        self._backend: int | None = None
+        """The server process of the attempt."""
         self._commit = Committer(lease, progress, settlement, suspects)
 
     async def __call__(self, group: Group, argument: Any) -> BaseException | None:
@@ -82,8 +86,13 @@ class HandlerTransaction:
                 return await self._attempt(group, argument)
             async with self._suspects.turn(self._commit.keys(group.items)):
                 return await self._attempt(group, argument)
+        except GroupBroken:
+            await self._end_backend()
+            raise
         except Lost as lost:
             lived = await self._inquire(group.all, lost)
+            if lived:
+                await self._end_backend()
             raise Again(lost.cause, "lost" if lived else "away") from lost.cause
 
     async def _attempt(self, group: Group, argument: Any) -> BaseException | None:
@@ -92,13 +101,18 @@ class HandlerTransaction:
         try:
             await self._connect(group.items, session, argument)
             session.inner.lend()
+            self._backend = session.inner.backend_pid()
             has_begun = True
-            error = await self._handle(group.items, argument, session)
+            error = await self._handle(group.items, argument, session, session)
             if session.is_abandoned:
+                await self._end_backend()
                 return error
             wrong = session.inner.take_back()
             if error is not None:
-                return session.inner.violation or await self._judge(group.items, error, session)
+                error = session.inner.violation or await self._judge(group.items, error, session)
+                if session.inner.is_lost():
+                    await self._end_backend()
+                return error
             if wrong is not None:
                 return wrong
             await self._take_more(group, session)
@@ -114,13 +128,15 @@ class HandlerTransaction:
                 await session.close()
 
     async def _handle(
-        self, items: Sequence[InFlight], argument: Any, session: LentSession
+        self, items: Sequence[InFlight], argument: Any, session: LentSession, host: LentSession
     ) -> BaseException | None:
         try:
             return await self._call(items, argument, session.session)
         finally:
-            # Timed out or cancelled: a thread can't be stopped, it has the session still.
-            session.is_abandoned = not session.is_async and session.inner.abandon()
+            # Timed out or cancelled: a thread can't be stopped, it has the session still, and the
+            # connection.
+            if not session.is_async and session.inner.abandon():
+                session.is_abandoned = host.is_abandoned = True
 
     async def _connect(
         self, items: Sequence[InFlight], session: LentSession, argument: Any
@@ -162,6 +178,13 @@ class HandlerTransaction:
             keys = self._commit.keys(items)
             self._suspects.lost(keys, lost.cause, at=lost.at, lived=lived)
         return lived
+
+    async def _end_backend(self) -> None:
+        """An attempt was cut off, and the server may not know it: a statement runs on, or a thread
+        that can't be stopped has the connection. Others would wait for its locks, and all of a
+        group for their own, until their time is up."""
+        if self._backend is not None:
+            await best_effort(self._connections.rows(_END, pid=self._backend), CLOSE_SECONDS)
 
     # The events after the first
 
@@ -218,22 +241,20 @@ class HandlerTransaction:
         error: BaseException | None
         try:
             await session.join(host, event)
-            error = await self._handle([item], event, session)
-            if session.is_abandoned:
-                host.is_abandoned = True
-                raise GroupBroken(item)
-            wrong = session.inner.take_back()
-            if error is None and wrong is None and savepoint.is_intact:
-                # Nothing is committed yet: its hooks run, and events that wait are written.
-                await session.run(session.inner.commit)
-                return
-            error = session.inner.violation or error or wrong
-        except (SQLAlchemyError, OutboxError) as raised:
+            error = await self._handle([item], event, session, host)
+            if not session.is_abandoned:
+                wrong = session.inner.take_back()
+                if error is None and wrong is None and savepoint.is_intact:
+                    # Nothing is committed yet: its hooks run, and events that wait are written.
+                    await session.run(session.inner.commit)
+                    return
+                error = session.inner.violation or error or wrong
+        except Exception as raised:  # noqa: BLE001 - hooks on the session may raise anything
             error = raised
         finally:
             if not session.is_abandoned:
                 session.leave()
-        if error is None:
+        if session.is_abandoned or error is None:
             raise GroupBroken(item)
         raise _Failed(await self._judge_joined(item, error, savepoint, host))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
-from sqlalchemy.types import Double
+from sqlalchemy.types import Double, Integer
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -42,6 +42,15 @@ def begin(seconds: float) -> str:
 def ping() -> TextClause:
     """One row, on any connection."""
     return text(PING)
+
+
+def end_backend() -> TextClause:
+    """End the server process :pid, and its transaction, if it has one that this role may see. One
+    row if so. A number that a pooler made up ends nobody."""
+    return text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :pid"
+        " AND datname = current_database() AND xact_start IS NOT NULL"
+    ).bindparams(bindparam("pid", type_=Integer))
 
 
 def bound() -> TextClause:
