@@ -4,8 +4,8 @@ Two questions, each answered side by side in one run:
 
 - A backlog and a handler that reads one field of its payload, against an asyncpg cursor: the same
   columns read in batches of 500, the same ``Event`` for the handler, all of it decoded, one UPDATE
-  of a cursor row per batch. That cursor loses events when commits overtake each other, has no lease, no time limit
-  and no retry; it is what there is to lose. Goal: at least 0.6 of its speed.
+  of a cursor row per batch. That cursor loses events when commits overtake each other, has no
+  lease, no time limit and no retry; it is what there is to lose. Goal: at least 0.6 of its speed.
 - From the return of a commit to the start of the handler, in two processes, on an idle system, one
   event at a time: of a listener with order="key", and of a queue. Goal: medians below 2 and 3 ms.
 """
