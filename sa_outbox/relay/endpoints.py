@@ -70,6 +70,9 @@ class StoredEndpoint:
     def __init__(self, webhook: Webhook, gone: Callable[[str], Awaitable[None]]) -> None:
         self._webhook = webhook
         self._gone = gone
+        self._has_disabled = False
+        """Once is enough: until the consumer reads the endpoints again, this knows of the 410 only,
+        and would undo what somebody has enabled meanwhile."""
 
     def check_destination(self, destination: str) -> None:
         self._webhook.check_destination(destination)
@@ -77,7 +80,9 @@ class StoredEndpoint:
     async def send(self, messages: Sequence[Message]) -> Sequence[Answer]:
         answers = await self._webhook.send(messages)
         if any(self._webhook.is_gone(each.destination) for each in messages):
-            await self._gone("it answered 410")
+            if not self._has_disabled:
+                await self._gone("it answered 410")
+                self._has_disabled = True
             # Not a dead letter: once enabled again, it continues with this event.
             away = RelayUnavailable("the endpoint is gone, and disabled")
             return [None if each is None else away for each in answers]

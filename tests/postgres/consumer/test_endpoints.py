@@ -121,6 +121,33 @@ async def test_one_that_is_gone_is_disabled_and_its_event_waits(
             assert running.recorder.of(ListenerOrphaned) == []
 
 
+async def test_one_that_is_enabled_before_the_consumer_has_noticed_stays_enabled(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    command: Command,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until it reads the endpoints again it knows of the 410 only, and its next try is soon."""
+    monkeypatch.setattr(serving, "REFRESH_SECONDS", 3.0)
+    outbox.webhooks(allow=LOCAL, ports="any")
+    async with receiving() as receiver:
+        secret = await secret_of(await command("add", "acme", receiver.url, "--on", "*"))
+        receiver.status = 410
+        async with consuming(outbox) as running:
+            producer.add(1)
+            await comes_true(lambda: len(running.recorder.of(EndpointDisabled)) == 1)
+            receiver.status = 204
+            receiver.got.clear()
+            assert "enabled" in (await command("enable", "acme")).output
+            tries = len(running.recorder.of(RelayAway))
+            await comes_true(lambda: len(running.recorder.of(RelayAway)) > tries)
+            await comes_true(lambda: receiver.numbers(secret) == [1])
+
+        assert len(running.recorder.of(EndpointDisabled)) == 1
+
+
 async def test_one_whose_secret_can_not_be_had_is_left_out_and_the_others_are_served(
     outbox: Outbox, producer: Producer, consuming: Consuming, command: Command
 ) -> None:
