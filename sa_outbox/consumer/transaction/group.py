@@ -24,8 +24,8 @@ MAX_EVENTS = 50
 """Fewer than the 64 subtransactions that PostgreSQL keeps per transaction at hand: beyond that,
 everybody's snapshots become slower. Savepoints that handlers set count too."""
 MAX_SECONDS = 0.05
-"""For how long events are added. So long, and for one handler, locks are held longer than in
-transactions of their own."""
+"""Seconds after which a group takes in no further event. Locks are held for up to this long, and
+for one handler, longer than in transactions of their own."""
 
 
 class Lanes(Protocol):
