@@ -12,6 +12,7 @@ from .connection.errors import is_database_error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
+    from .lease.shares import Key
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
     from .supervisor import Supervisor
@@ -69,7 +70,9 @@ async def _is_drained(
     with the log, and never be reached."""
     context, leases = services.context, services.leases
     loops, all_queues = services.workload.holder.loops, services.workload.queues
-    if any(key not in loops for key in leases.held):
+    # What is claimed while the database is asked below has not been looked at here.
+    held = tuple(leases.held)
+    if any(key not in loops for key in held):
         return False  # claimed, and about to start
     if leases.unclaimed or any(each.barrier is not None for each in leases.held.values()):
         return False  # nobody's for the moment, or only a part of the log is read
@@ -89,7 +92,7 @@ async def _is_drained(
             asked.append(await context.connections.value(context.statements.ceiling))
         if queues and await _busy(services, queues, asked[0], retries=retries):
             return False
-        return not retries or not await _behind(services, asked[0], besides)
+        return not retries or not await _behind(services, held, asked[0], besides)
     except Exception as error:
         if not is_database_error(error):
             raise
@@ -104,15 +107,17 @@ async def _busy(services: Supervisor, names: list[str], ceiling: int, *, retries
     return bool(await connections.rows(statements.ranges.busy, **bounds))
 
 
-async def _behind(services: Supervisor, ceiling: int, besides: Collection[str]) -> bool:
-    """Whether one of our listeners, as far as other processes hold it, has not settled what is
-    visible up to *ceiling*; *besides* some."""
+async def _behind(
+    services: Supervisor, held: Collection[Key], ceiling: int, besides: Collection[str]
+) -> bool:
+    """Whether one of our listeners, apart from what we *held*, has not settled what is visible up
+    to *ceiling*; *besides* some."""
     leases, context = services.leases, services.context
     rows = await context.connections.rows(
         context.statements.behind,
         names=[name for name in leases.names if name not in besides],
-        held=[name for name, _ in leases.held],
-        parts=[part for _, part in leases.held],
+        held=[name for name, _ in held],
+        parts=[part for _, part in held],
         ceiling=ceiling,
         retries=True,
     )

@@ -54,7 +54,7 @@ class LeaseCoordinator:
         self.hand_over: list[Key] = []
         """Held, and more than our share."""
         self.unclaimed: dict[Key, float] = {}
-        """Free, and since when we know it."""
+        """Free, or about to be given back by us; and since when we know it."""
         self.lost: list[Lease] = []
         """Held, as we thought at the last survey; a person has moved the listener."""
         self._kept_until: dict[Key, float] = {}
@@ -142,9 +142,9 @@ class LeaseCoordinator:
             units.append(Claimable(key, owner, consumers, is_claimable=not row["at_barrier"]))
             if lease is not None or row["name"] not in self._listeners:
                 continue
-            if owner is None:
+            if owner is None or owner == self.owner:  # ours: forgotten, and not given back yet
                 unclaimed[key] = self.unclaimed.get(key, began)
-            else:  # perhaps ours still, that we are about to give back
+            if owner is not None:
                 expiries.append(row["expires_in"])
         self.unclaimed = unclaimed
         self._next_expiry = began + min(expiries) if expiries else None

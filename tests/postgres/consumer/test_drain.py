@@ -11,7 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
+from sa_outbox.consumer import drain
 from sa_outbox.errors import SchemaError
+from sa_outbox.observe import LeaseDropped
 from tests.support import PATIENCE, comes_true
 
 from .conftest import LATER, QUICK, Consuming, Database, Producer, make_consumer
@@ -262,6 +264,80 @@ async def test_drain_takes_over_what_the_other_consumer_leaves(
         await comes_true(lambda: len(database.effects("billing")) == 50)
 
     assert database.effects("billing") == list(range(50))
+
+
+@pytest.mark.woken_by("notify")
+async def test_drain_waits_for_a_listener_that_is_lost_and_not_given_back_yet(
+    outbox: Outbox, producer: Producer, async_engine: AsyncEngine, consuming: Consuming
+) -> None:
+    begun = anyio.Event()
+    attempts = 0
+
+    @outbox.listener("billing", on="order.*")
+    async def charge(event: Event[Any]) -> None:
+        nonlocal attempts
+        attempts += 1
+        begun.set()
+        if attempts == 1:
+            await anyio.sleep_forever()
+
+    producer.add(1)
+    async with consuming(outbox) as running, async_engine.connect() as locked:
+        await begun.wait()
+        services = running.consumer._services
+        assert services is not None
+        (lease,) = services.leases.held.values()
+        # While somebody has this lock, the lease can't be given back.
+        await locked.execute(text("SELECT FROM outbox_listeners FOR UPDATE"))
+        services.workload.holder.drop(lease)
+        await running.recorder.seen(LeaseDropped)
+        await services.leases.claim()
+        assert not await drain._is_drained(services, 0, [], (), retries=False)
+        await locked.rollback()
+
+        await running.consumer.drain(retries=False)
+        assert attempts == 2
+
+
+@pytest.mark.woken_by("notify")
+async def test_drain_waits_for_what_is_claimed_while_it_asks_about_others(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, answered = anyio.Event(), anyio.Event()
+    handled = 0
+
+    @outbox.listener("billing", on="order.*")
+    async def charge(event: Event[Any]) -> None:
+        nonlocal handled
+        begun.set()
+        await answered.wait()
+        handled += 1
+
+    async def behind(*arguments: Any) -> bool:
+        if not answered.is_set():
+            database.rows("UPDATE outbox_listeners SET locked_by = NULL, lease_expires_at = NULL")
+            database.rows("SELECT pg_notify('outbox', 'released')")
+            await begun.wait()
+        is_behind = await ask(*arguments)
+        if not answered.is_set():
+            assert is_behind
+        answered.set()
+        return is_behind
+
+    ask = drain._behind
+    monkeypatch.setattr(drain, "_behind", behind)
+    async with consuming(outbox):
+        pass
+    leased = "locked_by = 'another', lease_expires_at = now() + interval '1 hour'"
+    database.rows(f"UPDATE outbox_listeners SET {leased}")
+    producer.add(1)
+    async with consuming(outbox, poll_interval=timedelta(milliseconds=50)) as running:
+        await running.consumer.drain()
+        assert handled == 1
 
 
 @pytest.mark.parametrize("order", ["none", "key"])
