@@ -50,6 +50,7 @@ SQL_ELSEWHERE = {
     "sa_outbox/doctor/leftovers.py": "DELETE: advice to a person, never run",
 }
 RUN_AS_TEXT = {
+    "sa_outbox/consumer/transaction/lent_session.py": "runs what sql/ has built, rendered",
     "sa_outbox/schema/apply.py": "runs the frozen DDL, which sa_outbox/migrations holds as text",
 }
 _SQL = re.compile(

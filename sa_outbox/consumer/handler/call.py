@@ -237,7 +237,7 @@ class HandlerCall:
                 return raised
         error = None if value is None else self.check_value(value)
         if session is not None and error is None and self._call.is_async:
-            await session.flush()
+            await session.flush_if_changed()
         return error
 
     def judge(self, raised: BaseException) -> BaseException:
@@ -273,7 +273,7 @@ class HandlerCall:
         try:
             value = self._handler(*arguments)
             if session is not None:
-                session.flush()
+                session.handler_returned(value)
         except BaseException as error:  # noqa: BLE001 - GeneratorExit and the like are failures too
             return None, error
         else:

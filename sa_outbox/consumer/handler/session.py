@@ -14,6 +14,8 @@ from sa_outbox.sql.server.tenants import set_tenant
 from sa_outbox.sql.server.transactions import PING, ping
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy.orm import SessionTransaction
 
 # In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
@@ -34,6 +36,9 @@ class HandlerSession(OutboxSession):
     outbox_host: HandlerSession | None = None
     """The session that began the transaction and commits it, if that is another one: this one has
     a savepoint in it. The producer's hooks leave it to the host to notify."""
+    after_handler: Callable[[], None] | None = None
+    """Called in a sync handler's thread when it has returned, so that nobody has to go there
+    again."""
     savepoints = 0
     """How many the handlers of this transaction have set."""
     _guest: HandlerSession | None = None
@@ -83,6 +88,7 @@ class HandlerSession(OutboxSession):
         """
         is_joined = self.outbox_host is not None
         connection = self.connection(execution_options=None if is_joined else _ISOLATION)
+        self._connected = connection
         if asks:
             connection.execute(ping())
         setting = self.tenant_setting
@@ -92,7 +98,7 @@ class HandlerSession(OutboxSession):
     def lend(self) -> None:
         """Guard the transaction that was begun."""
         self._root = self.get_transaction()
-        self.lent = self.connection()
+        self.lent = self._connected
         """The connection that the handler has."""
         self._begun = self.lent.get_transaction()
         if self.outbox_host is None:
@@ -112,6 +118,19 @@ class HandlerSession(OutboxSession):
         if self.in_nested_transaction():
             return HandlerMustNotCommit("the handler left a savepoint open (begin_nested)")
         return None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a flush has something to send: objects, or events."""
+        outbox = self.outbox
+        return not self._is_clean() or (outbox is not None and bool(outbox.pending(self)))
+
+    @property
+    def sends_at_commit(self) -> bool:
+        """Whether a commit in another's transaction may send something: changes, or what a hook of
+        the user's does. One hook is ours."""
+        ours = 0 if self.outbox is None else 1
+        return self.has_changes or len(self.dispatch.before_commit) > ours
 
     def finish(self) -> None:
         """Close it. A connection whose ``commit`` was refused is dropped: SQLAlchemy takes its
@@ -180,6 +199,12 @@ class HandlerSession(OutboxSession):
             self._abandoned = True
             return self._inside
 
+    def handler_returned(self, value: object) -> None:
+        """In a handler's thread."""
+        self.flush()
+        if self.after_handler is not None and value is None:
+            self.after_handler()
+
     def leave(self) -> None:
         """In a handler's thread, when the handler has ended. If it was abandoned, nobody else
         closes it."""
@@ -208,3 +233,7 @@ class HandlerSession(OutboxSession):
 class AsyncHandlerSession(AsyncOutboxSession):
     sync_session_class = HandlerSession
     sync_session: HandlerSession  # pyright: ignore[reportIncompatibleVariableOverride]  # as made by sync_session_class
+
+    async def flush_if_changed(self) -> None:
+        if self.sync_session.has_changes:
+            await self.flush()

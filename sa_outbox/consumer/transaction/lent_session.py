@@ -13,7 +13,9 @@ from ..fault.attribution import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..handler.session import AsyncHandlerSession, HandlerSession
+    from sqlalchemy import Connection, CursorResult
+
+    from ..handler.session import HandlerSession
     from ..lease.lease import Lease
     from ..settle.writes import Write
 
@@ -28,6 +30,7 @@ class LentSession:
         """What the handler gets."""
         self.inner: HandlerSession = getattr(session, "sync_session", session)
         self.is_async = session is not self.inner
+        self._is_committed = False
         self.is_abandoned = False
         """A thread that can't be stopped still uses it, and closes it when it ends."""
 
@@ -57,10 +60,15 @@ class LentSession:
 
     async def settle(self, writes: list[Write], lease: Lease) -> None:
         """Run *writes* and commit. Raises :class:`Refused` for what is no error of the COMMIT."""
-        if self.is_async:
-            await _settle_async(self.session, writes, lease)
+        await self.run(_settle, self.inner, writes, lease)
+        self._is_committed = True
+
+    async def commit_joined(self) -> None:
+        """Have its hooks run and what waits be written; the host commits."""
+        if self.inner.sends_at_commit:
+            await self.run(self.inner.commit)
         else:
-            await anyio.to_thread.run_sync(_settle_sync, self.inner, writes, lease)
+            self.inner.commit()
 
     async def invalidate(self) -> None:
         await best_effort(self.run(self.inner.invalidate), CLOSE_SECONDS)
@@ -72,26 +80,26 @@ class LentSession:
 
     async def close(self) -> None:
         self.inner.guarded = False
-        await best_effort(self.run(self.inner.finish), CLOSE_SECONDS)
+        if self._is_committed:
+            self.inner.finish()  # sends nothing: its connection is back in the pool
+        else:
+            await best_effort(self.run(self.inner.finish), CLOSE_SECONDS)
 
 
-async def _settle_async(session: AsyncHandlerSession, writes: list[Write], lease: Lease) -> None:
+def _settle(session: HandlerSession, writes: list[Write], lease: Lease) -> None:
     try:
+        connection = session.connection()
         for write in writes:
-            result = await session.execute(write.query.clause, write.values)
-            if write.fenced and result.first() is None:
-                raise lease.lost()
-    except SQLAlchemyError as error:
-        raise Refused(str(error)) from error
-    await session.commit()
-
-
-def _settle_sync(session: HandlerSession, writes: list[Write], lease: Lease) -> None:
-    try:
-        for write in writes:
-            result = session.execute(write.query.clause, write.values)
+            result = _executed(connection, write)
             if write.fenced and result.first() is None:
                 raise lease.lost()
     except SQLAlchemyError as error:
         raise Refused(str(error)) from error
     session.commit()
+
+
+def _executed(connection: Connection, write: Write) -> CursorResult[Any]:
+    if connection.dialect.driver == "asyncpg":  # rendered once, and not for every event
+        arguments = tuple(write.query.arguments(write.values))
+        return connection.exec_driver_sql(write.query.sql, arguments)
+    return connection.execute(write.query.clause, write.values)

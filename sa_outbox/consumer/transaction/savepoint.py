@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.sql.server.transactions import NEXT_SAVEPOINT, RELEASE_SAVEPOINT
 
+from ..fault.attribution import Alone
+
 if TYPE_CHECKING:
+    from ..handler.session import HandlerSession
     from .lent_session import LentSession
 
 
@@ -26,6 +29,8 @@ class EventSavepoint:
     def __init__(self, host: LentSession) -> None:
         self._host = host
         self._nested: Any = None
+        self.is_fresh = False
+        """Renewed, and nobody has used it since."""
 
     def __bool__(self) -> bool:
         """Whether an event has it."""
@@ -43,11 +48,24 @@ class EventSavepoint:
         if self._nested is None:
             connection = self._host.inner.lent
             self._nested = await self._host.run(connection.begin_nested)
-        else:
+        elif not self.is_fresh:
             await self._send(NEXT_SAVEPOINT)
+        self.is_fresh = True
+
+    def pass_on(self, session: HandlerSession) -> None:
+        """In a handler's thread, when it has returned: if all is well, begin the next event's. The
+        connection is used there anyway; to go there again would cost more than the handler."""
+        if session.take_back() is not None or not self.is_intact:
+            return
+        session.commit()  # its hooks run, and events that wait are written
+        try:
+            _execute(self._host.inner.lent.connection, self._text(NEXT_SAVEPOINT))
+        except Exception as error:
+            raise Alone(error) from error
+        self.is_fresh = True
 
     async def release(self) -> None:
-        if self._nested is not None:
+        if self._nested is not None and not self.is_fresh:
             await self._send(RELEASE_SAVEPOINT)
 
     async def roll_back(self) -> None:
@@ -56,14 +74,16 @@ class EventSavepoint:
             await self._host.run(self._nested.rollback)
 
     async def _send(self, statements: str) -> None:
-        text = statements.format(self._nested._savepoint)  # noqa: SLF001 - its name, nowhere else
-        host = self._host
+        text, host = self._text(statements), self._host
         adapted: Any = host.inner.lent.connection
         if host.inner.lent.dialect.driver == "asyncpg":
             # Its adapter prepares what it executes, so it takes one statement at a time.
             await adapted.driver_connection.execute(text)
         else:
             await host.run(_execute, adapted, text)
+
+    def _text(self, statements: str) -> str:
+        return statements.format(self._nested._savepoint)  # noqa: SLF001 - its name, nowhere else
 
 
 def _execute(connection: Any, statements: str) -> None:

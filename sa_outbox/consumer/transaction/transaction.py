@@ -238,15 +238,20 @@ class HandlerTransaction:
         except BaseException as unreadable:
             raise _Failed(unreadable) from unreadable
         session = LentSession(self._make_session(**_JOINED))
+        savepoint.is_fresh = False
+        if not session.is_async:
+            session.inner.after_handler = lambda: savepoint.pass_on(session.inner)
         error: BaseException | None
         try:
             await session.join(host, event)
             error = await self._handle([item], event, session, host)
-            if not session.is_abandoned:
+            if error is None and savepoint.is_fresh:
+                return
+            if not session.is_abandoned and not savepoint.is_fresh:
                 wrong = session.inner.take_back()
                 if error is None and wrong is None and savepoint.is_intact:
                     # Nothing is committed yet: its hooks run, and events that wait are written.
-                    await session.run(session.inner.commit)
+                    await session.commit_joined()
                     return
                 error = session.inner.violation or error or wrong
         except Exception as raised:  # noqa: BLE001 - hooks on the session may raise anything
@@ -254,7 +259,8 @@ class HandlerTransaction:
         finally:
             if not session.is_abandoned:
                 session.leave()
-        if session.is_abandoned or error is None:
+        # Fresh: it returned in its thread as its time was up, and can't be undone alone.
+        if session.is_abandoned or error is None or savepoint.is_fresh:
             raise GroupBroken(item)
         raise _Failed(await self._judge_joined(item, error, savepoint, host))
 
@@ -268,7 +274,7 @@ class HandlerTransaction:
             raise Lost(error) from error
         await self._roll_back(item, savepoint, host)
         if is_verdict or not isinstance(error, SQLAlchemyError):
-            return error
+            return error  # also one that is to be attempted alone
         if is_unreachable(error):
             self._suspects.troubled(self._commit.keys([item]), error)
             return Again(error, "away")

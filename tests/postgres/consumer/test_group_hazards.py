@@ -3,6 +3,7 @@ and statements that outlive their handler."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,6 +73,62 @@ async def test_a_hook_that_refuses_the_commit_of_one_event_fails_this_event(
     [dead] = database.dead_letters("billing")
     assert dead.position == POISON + 1
     assert "not this one" in dead.errors[0]["message"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_hook_that_runs_sql_before_a_commit_runs_for_each_event(
+    *, is_async: bool, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    """Also for events that leave nothing to be flushed, whose sessions send nothing otherwise."""
+    if is_async:
+
+        @outbox.listener("billing", on="order.*", retry=ONCE)
+        async def charge(event: Event[Any], session: AsyncSession) -> None:
+            session.info["n"] = event.payload["n"]
+    else:
+
+        @outbox.listener("billing", on="order.*", retry=ONCE)
+        def charge_in_a_thread(event: Event[Any], session: Session) -> None:
+            session.info["n"] = event.payload["n"]
+
+    def write(session: Session) -> None:
+        if "n" in session.info:
+            session.execute(EFFECT, {"n": session.info["n"]})
+
+    producer.add(*range(COUNT))
+
+    with hooked("before_commit", write):
+        async with consuming(outbox) as running:
+            await running.done("billing", COUNT)
+
+    assert database.effects("billing") == list(range(COUNT))
+
+
+async def test_a_sync_handler_that_returns_as_its_time_is_up_has_its_effect_once(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    """Its savepoint is released in its thread, when nobody has told it yet."""
+    loop, attempts = asyncio.get_running_loop(), 0
+
+    @outbox.listener("billing", on="order.*", timeout=timedelta(seconds=0.2))
+    def charge(event: Event[Any], session: Session) -> None:
+        nonlocal attempts
+        session.execute(EFFECT, {"n": event.payload["n"]})
+        if event.payload["n"] == POISON:
+            attempts += 1
+            if attempts == 1:
+                # Until it has returned, the event loop can't know that its time is up.
+                loop.call_soon_threadsafe(returned.wait, 5)
+                threading.Event().wait(0.3)
+                threading.Timer(0.2, returned.set).start()
+
+    returned = threading.Event()
+    producer.add(*range(COUNT))
+    async with consuming(outbox) as running:
+        await running.done("billing", COUNT)
+
+    assert attempts == 2
+    assert database.effects("billing") == list(range(COUNT))
 
 
 class TestAHookThatRunsSqlWhenATransactionBegins:

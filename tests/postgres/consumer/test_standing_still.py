@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
+from sqlalchemy.util import await_only
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection import engines
@@ -100,26 +101,26 @@ async def test_so_is_that_of_a_handler_s_session_once_it_settles(
 ) -> None:
     """On any engine: on this one nothing is set. With an audit there are several statements."""
     outbox, sleeper = Outbox(notify="off", audit=audit), Sleeper()
-    settle_async = lent_session._settle_async
+    settle = lent_session._settle
 
-    async def slow(session: Any, writes: list[Any], lease: Any) -> None:
+    def slow(session: Any, writes: list[Any], lease: Any) -> None:
         commit = session.commit
         before_last = len(writes) > 1
 
-        async def late_commit() -> None:
-            await sleeper.stand_still()
-            await commit()
+        def late_commit() -> None:
+            await_only(sleeper.stand_still())
+            commit()
 
         if before_last:
             for write in writes[:-1]:
-                await session.execute(write.query.clause, write.values)
-            await sleeper.stand_still()
+                session.execute(write.query.clause, write.values)
+            await_only(sleeper.stand_still())
             writes = writes[-1:]
         else:
             session.commit = late_commit
-        await settle_async(session, writes, lease)
+        settle(session, writes, lease)
 
-    monkeypatch.setattr(lent_session, "_settle_async", slow)
+    monkeypatch.setattr(lent_session, "_settle", slow)
 
     @outbox.listener("billing", on="order.*", order=order)
     async def charge(event: Event[Any], session: AsyncSession) -> None:
