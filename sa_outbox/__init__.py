@@ -23,6 +23,7 @@ The rooms, each with a map in its docstring:
 ===============  =================================================================================
 ``outbox.py``    the one object a program creates
 ``settings.py``  every setting; ``errors.py`` every error; ``observe.py`` every observation
+``clock.py``     the time that statements and decisions go by; tests move it
 ``event/``       what an event is
 ``policy/``      retry or give up, when, how fast: decisions without I/O
 ``declare/``     listeners and recurring events

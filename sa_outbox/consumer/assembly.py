@@ -22,6 +22,7 @@ from .loop.log_source import log_loop
 from .memory import Memory
 from .position.horizon import Horizon
 from .queue.queue import Queue
+from .services.clock_watch import ClockWatcher
 from .services.crons import CronService
 from .services.horizon_reader import HorizonReader
 from .services.lease_coordinator import LeaseCoordinator
@@ -137,6 +138,9 @@ def make_supervisor(
     wakeup = _wakeup(context, outbox, listen_connect or made.connect, fan_out)
     polls = partial(poll_interval, context.settings, wakeup)
     reader = HorizonReader(context, listeners, memory)
+    maintenance = None if only_drains else MaintenanceService(context)
+    crons = CronService.of(context, outbox)
+    bells = [each.bell.ring for each in (maintenance, crons) if each is not None]
     services: list[Service | None] = [
         LeaseKeeper(context, leases, workload, memory, polls),
         context.alibis.pulse,
@@ -144,8 +148,9 @@ def make_supervisor(
         verification,
         *workload.queues,
         wakeup,
-        None if only_drains else MaintenanceService(context),
-        CronService.of(context, outbox),
+        maintenance,
+        crons,
+        ClockWatcher([fan_out.moved, *bells]),
         BacklogMeter(context, made.asynchronous, workload, listeners),
         *more,
     ]

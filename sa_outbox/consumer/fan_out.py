@@ -36,6 +36,12 @@ class FanOut:
         self._workload.wake_queues()
         self._workload.look_for_due()
 
+    def moved(self) -> None:
+        """The clock was moved: leases are renewed first, and more may be due."""
+        self._leases.bell.ring()
+        self._workload.look_for_due()
+        self._workload.wake_queues()
+
     def cancelled(self) -> None:
         """Somebody has cancelled an event."""
         self._workload.look_for_requests()

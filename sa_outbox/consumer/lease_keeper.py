@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
+from sa_outbox.clock import clock
 from sa_outbox.observe import LeasesKept
 
 from .connection.errors import is_database_error
@@ -59,7 +60,7 @@ class LeaseKeeper:
 
     async def _keep(self, tasks: TaskGroup) -> None:
         every = renew_every(self._context.settings.lease_duration.total_seconds())
-        renew_at = monotonic() + every
+        renew_at, moves = monotonic() + every, clock.moves
         longest = min(every / 2, MAX_PAUSE_SECONDS)
         outage = Outage("leases", self._context.emit, max_seconds=longest)
         bell = self._leases.bell
@@ -67,7 +68,9 @@ class LeaseKeeper:
             try:
                 await bell.wait(min(self._until_next_claim(), renew_at - monotonic()))
                 await self._context.alibis.report(self._context.connections)
-                if monotonic() >= renew_at:
+                # Also after the clock was moved: otherwise the survey finds our own leases expired.
+                while monotonic() >= renew_at or clock.moves != moves:
+                    moves = clock.moves
                     await self._renew()
                     renew_at = monotonic() + every
                 await self._claim(tasks)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias, get_args
 from uuid import UUID
 
+from ..clock import clock
 from ..errors import InvalidEvent, WrongArgument
 
 MAX_EVENT_TYPE_CHARACTERS: Final = 200
@@ -180,7 +181,7 @@ def _checked_run_at(run_at: datetime) -> datetime:
         # In UTC: PostgreSQL does not accept every offset that Python does.
         instant = None if run_at.utcoffset() is None else run_at.astimezone(UTC)
         # The local clock only guards against nonsense; the database decides when an event is due.
-        ahead = None if instant is None else instant - datetime.now(UTC)
+        ahead = None if instant is None else instant - clock.current()
     except Exception as error:  # a tzinfo is user code; an overflow at the ends of time
         raise InvalidEvent(
             f"run_at can't be understood: {type(error).__name__}", field="run_at"

@@ -17,7 +17,9 @@ TABLES = Outbox().tables
 def plan_of(engine: Engine, statement: Executable, **parameters: Any) -> str:
     compiled = statement.compile(dialect=engine.dialect)  # type: ignore[attr-defined]  # a Core statement
     with engine.connect() as connection:
-        rows = connection.exec_driver_sql(f"EXPLAIN (COSTS OFF) {compiled}", parameters)
+        rows = connection.exec_driver_sql(
+            f"EXPLAIN (COSTS OFF) {compiled}", compiled.construct_params(parameters)
+        )
         return "\n".join(row[0] for row in rows)
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.util import greenlet_spawn
 
+from sa_outbox.clock import clock
 from sa_outbox.schema.connect import dsn_of
 from sa_outbox.sql.server.notify import prepare_connection
 from sa_outbox.sql.server.transactions import COMMIT, PING, ROLLBACK, begin
@@ -52,9 +53,11 @@ class Query:
         self.clause = clause
         self.sql: str = compiled.string
         self._names: list[str] = list(compiled.positiontup or ())
-        self._defaults: dict[str, Any] = dict(compiled.params)
+        self._defaults: dict[str, Any] = {**compiled.params, "now": None}  # the server's clock
 
     def arguments(self, values: dict[str, Any]) -> list[Any]:
+        if clock.ahead:
+            values = {"now": clock.now(), **values}
         defaults = self._defaults
         return [values[name] if name in values else defaults[name] for name in self._names]
 

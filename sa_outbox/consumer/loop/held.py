@@ -5,6 +5,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from sa_outbox.clock import clock
+
 if TYPE_CHECKING:
     from sa_outbox.declare.listener import Listener
 
@@ -22,25 +24,27 @@ class HeldDelivery:
         self._lanes = lanes
         self._item: InFlight | None = None
         self._retry_at = 0.0
+        """By the clock that may be moved."""
 
     def __bool__(self) -> bool:
         return self._item is not None
 
     @property
     def until(self) -> float | None:
-        return None if self._item is None else self._retry_at
+        """By the local clock, which is never moved."""
+        return None if self._item is None else self._retry_at - clock.seconds_ahead
 
     def begin(self) -> None:
         """The holder before us may have left one that waits."""
         if self._lease.retry_in is not None:
-            self._retry_at = monotonic() + self._lease.retry_in
+            self._retry_at = _now() + self._lease.retry_in
 
     def hold(self, item: InFlight) -> None:
         self._item = item
-        self._retry_at = monotonic() + item.delay
+        self._retry_at = _now() + item.delay
 
     def let_go_in_time(self) -> None:
-        if self._item is not None and monotonic() >= self._retry_at:
+        if self._item is not None and _now() >= self._retry_at:
             held, self._item = self._item, None
             self._lanes.free(held.lane)
 
@@ -48,7 +52,7 @@ class HeldDelivery:
         """After a change of holder: the event that failed before waits for its time first."""
         if self._lease.retry_position is None or self._item is not None:
             return False
-        if monotonic() >= self._retry_at or not self._holds_failed:
+        if _now() >= self._retry_at or not self._holds_failed:
             return False
         item = self._lanes.take()
         if item is None:
@@ -56,3 +60,7 @@ class HeldDelivery:
         self._lanes.put_back([item])
         self._item = item
         return True
+
+
+def _now() -> float:
+    return monotonic() + clock.seconds_ahead

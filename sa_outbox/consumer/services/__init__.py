@@ -10,6 +10,7 @@
 ``horizon_reader.py``     asks the database for the horizon, once per wakeup, for all listeners
 ``lease_coordinator.py``  who shares the listeners: claims them, releases them
 ``crons.py``              adds the event of each tick, in whichever process comes first
+``clock_watch.py``        wakes what waits for a time when a test moves the clock
 ``endpoints.py``          webhook endpoints in the database: read at the start, watched for
                           changes
 ``alerts.py``             alerts that no dead letter causes: an orphaned listener, a stalled

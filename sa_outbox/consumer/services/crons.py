@@ -12,12 +12,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio import TASK_STATUS_IGNORED, sleep
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import Ticked
 
 from ..connection.errors import is_database_error
 from ..shared.outage import Outage
+from ..shared.sync import AutoResetEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,6 +53,8 @@ class CronService:
         self._crons = {each.name: each for each in crons}
         self._notifies = notifies
         self._outage = Outage("crons", context.emit)
+        self.bell = AutoResetEvent()
+        """Rung when the clock was moved."""
 
     @classmethod
     def of(cls, context: ConsumerContext, outbox: Outbox) -> CronService | None:
@@ -65,7 +68,7 @@ class CronService:
         pause = await self._tick_or_wait()
         task_status.started()
         while True:
-            await sleep(pause)
+            await self.bell.wait(pause)
             pause = await self._tick_or_wait()
 
     async def _tick_or_wait(self) -> float:

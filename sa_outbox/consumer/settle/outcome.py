@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, assert_never
 
+from sa_outbox.clock import clock
 from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled
 from sa_outbox.policy.delivery import OUTCOMES, Dead, Done, Retry, decide
 from sa_outbox.policy.failure import Failure, describe
@@ -54,7 +54,7 @@ class Outcomes:
             attempt=item.attempts,
             policy=policy,
             chance=random(),  # noqa: S311 - jitter
-            now=datetime.now(UTC),
+            now=clock.current(),
         )
         item.failure = describe(error, attempt=item.attempts, redact=self._context.redact)
         delay: float | None = None

@@ -10,13 +10,14 @@ from random import uniform
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from anyio import TASK_STATUS_IGNORED, sleep
+from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import DatabaseAway, DatabaseBack, RetentionRefused
 from sa_outbox.sql.log import partitions
 
 from ..connection.connections import Query
 from ..connection.errors import is_database_error
+from ..shared.sync import AutoResetEvent
 from .round import MaintenanceRound
 
 if TYPE_CHECKING:
@@ -41,13 +42,15 @@ class MaintenanceService:
         self._emitted_at: dict[tuple[str, str], float] = {}
         self._before: tuple[int, float] | None = None
         self._away = False
+        self.bell = AutoResetEvent()
+        """Rung when the clock was moved: more may be old."""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()
         pause = min(self._interval, FIRST_ROUND_SECONDS)
         while True:
             # Not all processes at once.
-            await sleep(pause * uniform(0.5, 1.0))  # noqa: S311 - not a secret
+            await self.bell.wait(pause * uniform(0.5, 1.0))  # noqa: S311 - not a secret
             await self._round()
             pause = self._interval
 

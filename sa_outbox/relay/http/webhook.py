@@ -20,6 +20,7 @@ from urllib.parse import quote
 import anyio
 import httpcore2
 
+from sa_outbox.clock import clock
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
 from sa_outbox.policy.checks import check_span
 from sa_outbox.policy.retry import RetryPolicy
@@ -203,7 +204,7 @@ class Webhook:
     def _resting(self, breaker: Breaker, message: Message) -> Answer:
         created_at = message.event.created_at
         if breaker.is_long_down(monotonic()) and created_at is not None:
-            age = (datetime.now(UTC) - created_at).total_seconds()
+            age = (clock.current() - created_at).total_seconds()
             if age > self._give_up_after:
                 return Undeliverable("the endpoint is down, and the event is too old to wait")
         return RelayUnavailable("the endpoint is down or asked to wait; it is probed regularly")

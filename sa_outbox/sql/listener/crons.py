@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import DateTime, Text
 
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -26,7 +28,7 @@ def standing(tables: Tables) -> TextClause:
     """
     return text(
         f"""
-        SELECT wanted.name, c.last_tick, clock_timestamp() AS now
+        SELECT wanted.name, c.last_tick, {NOW} AS now
         FROM unnest(:names) AS wanted (name)
         LEFT JOIN {quoted(tables.crons)} AS c ON c.name = wanted.name
         """
@@ -43,7 +45,7 @@ def register(tables: Tables) -> TextClause:
     return text(
         f"""
         INSERT INTO {quoted(tables.crons)} (name, last_tick)
-        SELECT name, clock_timestamp() FROM unnest(:names) AS unknown (name) ORDER BY name
+        SELECT name, {NOW} FROM unnest(:names) AS unknown (name) ORDER BY name
         ON CONFLICT (name) DO NOTHING
         """
     ).bindparams(bindparam("names", type_=ARRAY(Text)))
@@ -58,7 +60,7 @@ def claim(tables: Tables) -> TextClause:
     """
     return text(
         f"""
-        SELECT last_tick, clock_timestamp() AS now,
+        SELECT last_tick, {NOW} AS now,
             set_config('idle_in_transaction_session_timeout', :patience, true)
         FROM {quoted(tables.crons)} WHERE name = :name FOR UPDATE
         """
@@ -69,7 +71,7 @@ def advance(tables: Tables) -> TextClause:
     """Record that :name has its events up to :tick. It never goes back. No rows."""
     return text(
         f"""
-        UPDATE {quoted(tables.crons)} SET last_tick = :tick, updated_at = clock_timestamp()
+        UPDATE {quoted(tables.crons)} SET last_tick = :tick, updated_at = {NOW}
         WHERE name = :name AND last_tick < :tick
         """
     ).bindparams(

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Integer, Text
 
 from ..log.partitions import unchanged_until_commit
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from ..server.transactions import BOUND
 from .renewal import RENEWED
 
@@ -52,7 +54,7 @@ def with_error(column: str, parameter: str) -> str:
     return (
         f"CASE WHEN jsonb_array_length({column}) >= {MAX_ERRORS} THEN ({column}) - 1"
         f" ELSE {column} END"
-        f" || jsonb_build_array({parameter} || jsonb_build_object('at', clock_timestamp()))"
+        f" || jsonb_build_array({parameter} || jsonb_build_object('at', {NOW}))"
     )
 
 
@@ -157,9 +159,9 @@ def hold(tables: Tables) -> TextClause:
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
             {RENEWED},
             retry_count = :retry_count, retry_position = :held,
-            retry_after = clock_timestamp() + make_interval(secs => :delay),
+            retry_after = {NOW} + make_interval(secs => :delay),
             errors = {with_error(_EARLIER, "CAST(:failure AS jsonb)")},
-            last_error_code = :code, last_error = :message, last_error_at = clock_timestamp()
+            last_error_code = :code, last_error = :message, last_error_at = {NOW}
         WHERE {_TERM} RETURNING last_processed_id
         """
     ).bindparams(
@@ -186,7 +188,7 @@ def stand(tables: Tables) -> TextClause:
         f"""
         SELECT last_processed_id AS position, CAST(gaps AS text) AS gaps, revision, retry_count,
             retry_position,
-            CAST(extract(epoch FROM retry_after - clock_timestamp()) AS float8) AS retry_in,
+            CAST(extract(epoch FROM retry_after - {NOW}) AS float8) AS retry_in,
             CAST(suspects AS text) AS suspects
         FROM {quoted(tables.listeners)}
         WHERE name = :name AND partition = :part AND lease_token = :token AND locked_by = :owner
@@ -200,7 +202,7 @@ def remember_error(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET last_error_code = :code, last_error = :message, last_error_at = clock_timestamp()
+        SET last_error_code = :code, last_error = :message, last_error_at = {NOW}
         WHERE name = :name AND partition = :part AND lease_token = :token
         """
     )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Integer, Text
 
 from ..log.large_events import in_ascii
 from ..log.reads import event_of
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from .cursors import with_error
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def park(tables: Tables) -> TextClause:
                coalesce(e.event_type, o.event_type), coalesce(e.key, o.key),
                coalesce(e.tenant, o.tenant), coalesce(e.priority, o.priority), p.state,
                CASE WHEN p.delay IS NOT NULL
-                    THEN clock_timestamp() + make_interval(secs => p.delay) END,
+                    THEN {NOW} + make_interval(secs => p.delay) END,
                p.attempts,
                CASE WHEN p.failure IS NULL THEN CAST('[]' AS jsonb)
                     ELSE {with_error("CAST('[]' AS jsonb)", "p.failure")} END,
@@ -63,7 +65,7 @@ def park(tables: Tables) -> TextClause:
             range = NULL,
             errors = CASE WHEN excluded.errors = '[]' THEN d.errors ELSE {errors} END,
             last_error_code = excluded.last_error_code, last_error = excluded.last_error,
-            updated_at = clock_timestamp()
+            updated_at = {NOW}
         """
     ).bindparams(
         bindparam("listener", type_=Text),
@@ -133,12 +135,12 @@ def leave_results(tables: Tables) -> TextClause:
         f"""
         INSERT INTO {quoted(tables.results)} AS r (event_id, listener, result_ref, expires_at)
         SELECT event_id, :listener, result_ref,
-               clock_timestamp() + make_interval(secs => lifetime)
+               {NOW} + make_interval(secs => lifetime)
         FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS p (
             event_id uuid, result_ref text, lifetime float8)
         ORDER BY event_id
         ON CONFLICT (event_id, listener) DO UPDATE SET
-            result_ref = excluded.result_ref, recorded_at = clock_timestamp(),
+            result_ref = excluded.result_ref, recorded_at = {NOW},
             expires_at = excluded.expires_at
         """
     ).bindparams(bindparam("listener", type_=Text), bindparam("document", type_=Text))
@@ -153,7 +155,7 @@ def promote(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {deliveries} AS d
-        SET state = 'parked', due_at = clock_timestamp(), updated_at = clock_timestamp()
+        SET state = 'parked', due_at = {NOW}, updated_at = {NOW}
         FROM unnest(:keys) AS freed (key)
         WHERE d.listener = :listener AND d.key = freed.key AND d.state = 'behind'
           AND d.position = (
@@ -186,7 +188,7 @@ def next_due(tables: Tables) -> TextClause:
     """
     return text(
         f"""
-        SELECT CAST(extract(epoch FROM min(due_at) - clock_timestamp()) AS float8)
+        SELECT CAST(extract(epoch FROM min(due_at) - {NOW}) AS float8)
         FROM {quoted(tables.deliveries)}
         WHERE listener = :listener AND partition = :part
           AND state IN ('scheduled', 'parked') AND range IS NULL

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import Text
 
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -55,7 +57,7 @@ def put(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.endpoints)}
         SET url = :url, secrets = CAST(:secrets AS jsonb), bearer = :bearer,
-            updated_at = clock_timestamp()
+            updated_at = {NOW}
         WHERE name = :name RETURNING name
         """
     ).bindparams(bindparam("bearer", type_=Text))
@@ -65,8 +67,8 @@ def disable(tables: Tables) -> TextClause:
     """Disable an endpoint. No row: it is already disabled, or does not exist. A consumer runs it
     when an endpoint is gone, and may change only these columns (``rights.DISABLE``)."""
     return text(
-        f"UPDATE {quoted(tables.endpoints)} SET disabled_at = clock_timestamp(),"
-        " disabled_why = :why, updated_at = clock_timestamp()"
+        f"UPDATE {quoted(tables.endpoints)} SET disabled_at = {NOW},"
+        f" disabled_why = :why, updated_at = {NOW}"
         " WHERE name = :name AND disabled_at IS NULL RETURNING name"
     ).bindparams(bindparam("why", type_=Text))
 
@@ -75,7 +77,7 @@ def enable(tables: Tables) -> TextClause:
     """Enable an endpoint. No row: it is not disabled, or does not exist."""
     return text(
         f"UPDATE {quoted(tables.endpoints)} SET disabled_at = NULL, disabled_why = NULL,"
-        " updated_at = clock_timestamp() WHERE name = :name AND disabled_at IS NOT NULL"
+        f" updated_at = {NOW} WHERE name = :name AND disabled_at IS NOT NULL"
         " RETURNING name"
     )
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Double, Text
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import Table, TextClause
@@ -31,7 +33,7 @@ def expired(table: Table) -> TextClause:
         f"""
         WITH gone AS (
             DELETE FROM {name} WHERE ctid = ANY (ARRAY(
-                SELECT ctid FROM {name} WHERE expires_at <= clock_timestamp()
+                SELECT ctid FROM {name} WHERE expires_at <= {NOW}
                 ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
             )) RETURNING 1
         )
@@ -44,7 +46,7 @@ def expired_count(table: Table) -> TextClause:
     """How many rows have expired, counted up to :limit. Uses the index."""
     return text(
         f"SELECT count(*) FROM (SELECT FROM {quoted(table)}"
-        " WHERE expires_at <= clock_timestamp() LIMIT :limit) AS expired"
+        f" WHERE expires_at <= {NOW} LIMIT :limit) AS expired"
     ).bindparams(_LIMIT)
 
 
@@ -62,7 +64,7 @@ def old_audit(tables: Tables) -> TextClause:
         ), gone AS (
             DELETE FROM {name} WHERE id IN (
                 SELECT id FROM first
-                WHERE recorded_at < clock_timestamp() - make_interval(secs => :seconds)
+                WHERE recorded_at < {NOW} - make_interval(secs => :seconds)
             ) RETURNING 1
         )
         SELECT count(*) FROM gone
@@ -85,7 +87,7 @@ def resolved_dead_letters(tables: Tables) -> TextClause:
         ), old AS (
             SELECT id FROM {name} AS l WHERE id IN (
                 SELECT id FROM page
-                WHERE resolved_at < clock_timestamp() - make_interval(secs => :seconds)
+                WHERE resolved_at < {NOW} - make_interval(secs => :seconds)
             ) AND resolved_at IS NOT NULL AND NOT EXISTS (
                 SELECT FROM {quoted(tables.deliveries)} AS d
                 WHERE d.listener = l.listener AND d.position = l.position

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.types import Double, Text
+
+from ..server.timed_text import now_or, text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.dml import ReturningInsert
@@ -25,7 +28,7 @@ def mark_received(tables: Tables) -> ReturningInsert[str]:
     Locks the row until the transaction ends, even when it returns none. Served by the primary key.
     """
     inbox = tables.inbox
-    expiry = text("clock_timestamp() + make_interval(secs => :lifetime)")
+    expiry = text(f"{NOW} + make_interval(secs => :lifetime)")
     mark = insert(inbox).values(
         consumer=bindparam("consumer", type_=Text),
         message_id=bindparam("message_id", type_=Text),
@@ -39,5 +42,5 @@ def mark_received(tables: Tables) -> ReturningInsert[str]:
         },
         # By the time at which the statement was run. A row that came while we waited expires after
         # that.
-        where=inbox.c.expires_at <= mark.excluded.received_at,
+        where=inbox.c.expires_at <= now_or(mark.excluded.received_at),
     ).returning(inbox.c.message_id)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Boolean, Double, SmallInteger, Text
 
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from .renewal import EXPIRY, RENEWED
 from .suspects import CRASHED
 
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
     from ...database.tables import Tables
 
 # A cursor that has reached a barrier waits there for the partitions to be changed.
-_AT_BARRIER = (
-    "coalesce(l.barrier_expires_at > clock_timestamp() AND l.last_processed_id >= l.barrier, false)"
-)
+_AT_BARRIER = f"coalesce(l.barrier_expires_at > {NOW} AND l.last_processed_id >= l.barrier, false)"
 
 
 def claim(tables: Tables) -> TextClause:
@@ -44,7 +44,7 @@ def claim(tables: Tables) -> TextClause:
             FROM unnest(:names, :parts) AS wanted (name, part)
             JOIN {listeners} AS l ON l.name = wanted.name AND l.partition = wanted.part
             WHERE l.paused_at IS NULL AND NOT {_AT_BARRIER}
-              AND (l.locked_by IS NULL OR l.lease_expires_at <= clock_timestamp())
+              AND (l.locked_by IS NULL OR l.lease_expires_at <= {NOW})
             ORDER BY l.name, l.partition FOR UPDATE OF l SKIP LOCKED
         )
         UPDATE {listeners} AS l
@@ -57,7 +57,7 @@ def claim(tables: Tables) -> TextClause:
         RETURNING l.name, l.partition AS part, l.partition_count AS count, l.lease_token AS token,
             l.last_processed_id AS position, CAST(l.gaps AS text) AS gaps, l.revision,
             l.retry_count, l.retry_position,
-            CAST(extract(epoch FROM l.retry_after - clock_timestamp()) AS float8) AS retry_in,
+            CAST(extract(epoch FROM l.retry_after - {NOW}) AS float8) AS retry_in,
             l.crashes, l.fingerprint, CAST(l.suspects AS text) AS suspects, l.locked_by AS owner
         """
     ).bindparams(
@@ -77,7 +77,7 @@ def release(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET locked_by = NULL, lease_expires_at = NULL, updated_at = clock_timestamp(),
+        SET locked_by = NULL, lease_expires_at = NULL, updated_at = {NOW},
             crashes = crashes + CASE WHEN :crashed THEN 1 ELSE 0 END,
             crashed_terms = CASE WHEN :crashed THEN {CRASHED.format("lease_token")}
                                  ELSE crashed_terms END
@@ -94,7 +94,7 @@ def release_all(table: Table) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(table)}
-        SET locked_by = NULL, lease_expires_at = NULL, updated_at = clock_timestamp()
+        SET locked_by = NULL, lease_expires_at = NULL, updated_at = {NOW}
         WHERE locked_by = :owner RETURNING true
         """
     ).bindparams(bindparam("owner", type_=Text))
@@ -111,15 +111,15 @@ def survey(tables: Tables) -> TextClause:
     return text(
         f"""
         SELECT l.name, l.partition AS part,
-            CASE WHEN l.lease_expires_at > clock_timestamp() THEN l.locked_by END AS owner,
-            CASE WHEN l.lease_expires_at > clock_timestamp() THEN
-                CAST(extract(epoch FROM l.lease_expires_at - clock_timestamp()) AS float8)
+            CASE WHEN l.lease_expires_at > {NOW} THEN l.locked_by END AS owner,
+            CASE WHEN l.lease_expires_at > {NOW} THEN
+                CAST(extract(epoch FROM l.lease_expires_at - {NOW}) AS float8)
             END AS expires_in,
             l.paused_at IS NOT NULL AS paused,
-            CASE WHEN l.barrier_expires_at > clock_timestamp() THEN l.barrier END AS barrier,
+            CASE WHEN l.barrier_expires_at > {NOW} THEN l.barrier END AS barrier,
             {_AT_BARRIER} AS at_barrier,
             ARRAY(SELECT c.owner FROM {quoted(tables.consumers)} AS c
-                  WHERE l.name = ANY (c.listeners) AND c.expires_at > clock_timestamp())
+                  WHERE l.name = ANY (c.listeners) AND c.expires_at > {NOW})
                 AS consumers
         FROM {quoted(tables.listeners)} AS l ORDER BY l.name, l.partition
         """
@@ -136,7 +136,7 @@ def announce(tables: Tables) -> TextClause:
         WITH gone AS (
             DELETE FROM {consumers} WHERE owner IN (
                 SELECT owner FROM {consumers}
-                WHERE expires_at <= clock_timestamp() AND owner <> :owner
+                WHERE expires_at <= {NOW} AND owner <> :owner
                 FOR UPDATE SKIP LOCKED)
         )
         INSERT INTO {consumers} (owner, listeners, queues, expires_at)

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Text
 
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
     from ...database.tables import Tables
 
-EXPIRY = "clock_timestamp() + make_interval(secs => :duration)"
+EXPIRY = f"{NOW} + make_interval(secs => :duration)"
 """When a lease expires that is claimed or renewed now."""
-RENEWED = f"lease_expires_at = {EXPIRY}, updated_at = clock_timestamp()"
+RENEWED = f"lease_expires_at = {EXPIRY}, updated_at = {NOW}"
 """For the SET of a write under a lease."""
 
 

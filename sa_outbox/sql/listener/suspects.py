@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Text
 
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import SERVER_NOW
 from .renewal import RENEWED
 
 if TYPE_CHECKING:
@@ -152,4 +154,4 @@ def forget(tables: Tables) -> TextClause:
 
 def clock() -> TextClause:
     """The database's clock, in seconds since 1970."""
-    return text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS float8)")
+    return text(f"SELECT CAST(extract(epoch FROM {SERVER_NOW}) AS float8)")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger
 
 from ..server.names import log_name
+from ..server.timed_text import text
 from .partitions import ALIKE, INSERT_ONLY, ONCE_INSIDE, beside, block
 
 if TYPE_CHECKING:

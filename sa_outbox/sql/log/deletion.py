@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Double
 
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from .partitions import beside
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _SECONDS = bindparam("seconds", type_=Double)
 _ABOVE = bindparam("above", type_=BigInteger)
 _LIMIT = bindparam("limit", type_=BigInteger)
-_OLD = "created_at < clock_timestamp() - make_interval(secs => :seconds)"
+_OLD = f"created_at < {NOW} - make_interval(secs => :seconds)"
 
 
 def oldest(tables: Tables, name: str) -> TextClause:
@@ -30,7 +32,7 @@ def oldest(tables: Tables, name: str) -> TextClause:
     primary key."""
     return text(
         f"""
-        SELECT CAST(extract(epoch FROM clock_timestamp() - created_at) AS float8)
+        SELECT CAST(extract(epoch FROM {NOW} - created_at) AS float8)
         FROM {beside(tables, name)} ORDER BY id LIMIT 1
         """
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, case, insert, text
+from sqlalchemy import bindparam, case, insert
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.types import Text
 
 from ...database.rights import WRITTEN
+from ..server.timed_text import now_or, text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -36,7 +38,7 @@ def insert_events(tables: Tables) -> Insert:
         text(
             "SELECT event_id, event_type, key, tenant, coalesce(payload, 'null'),"
             " coalesce(headers, '{}'),"
-            " coalesce(run_at, clock_timestamp() + make_interval(secs => delay)),"
+            f" coalesce(run_at, {NOW} + make_interval(secs => delay)),"
             " coalesce(priority, 0)"
             " FROM ROWS FROM (json_to_recordset(CAST(:document AS json)) AS ("
             "event_id uuid, event_type text, key text, tenant text, payload jsonb, headers jsonb,"
@@ -68,7 +70,7 @@ def claim_idempotency_keys(tables: Tables) -> ReturningInsert[str, str, str, UUI
     source = (
         text(
             "SELECT tenant, event_type, key, event_id,"
-            " clock_timestamp() + make_interval(secs => lifetime)"
+            f" {NOW} + make_interval(secs => lifetime)"
             " FROM json_to_recordset(CAST(:document AS json)) AS claimed("
             "tenant text, event_type text, key text, event_id uuid, lifetime double precision)"
             " ORDER BY tenant, event_type, key"
@@ -79,7 +81,7 @@ def claim_idempotency_keys(tables: Tables) -> ReturningInsert[str, str, str, UUI
     claim = postgresql_insert(keys).from_select(columns, source, include_defaults=False)
     # The default of the row that was not inserted: one moment for all of the columns below, even
     # for a key that expires while this runs.
-    now = claim.excluded.first_seen_at
+    now = now_or(claim.excluded.first_seen_at)
     expired = keys.c.expires_at <= now
     return claim.on_conflict_do_update(
         index_elements=[keys.c.tenant, keys.c.event_type, keys.c.key],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..server.names import table_name
+from ..server.times import SERVER_NOW
 
 if TYPE_CHECKING:
     from ...database.names import Names
@@ -25,7 +26,7 @@ def holders(names: Names) -> str:
         SELECT l.virtualtransaction AS transaction, l.pid,
                coalesce(a.application_name, '') AS application_name,
                coalesce(a.state, '') AS state,
-               coalesce(CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS float8), 0)
+               coalesce(CAST(extract(epoch FROM {SERVER_NOW} - a.xact_start) AS float8), 0)
                    AS seconds
         FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
         WHERE l.locktype = 'relation' AND l.relation = CAST('{table_name(names)}' AS regclass)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Integer
 
 from ..server.names import log_name, sequence_name
+from ..server.timed_text import text
 from .holders import holders as named
 
 if TYPE_CHECKING:

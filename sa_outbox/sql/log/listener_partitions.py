@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Integer, Text
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -41,7 +43,7 @@ def stands(tables: Tables, *, lock: bool = False) -> TextClause:
         f"""
         SELECT partition AS part, partition_count AS count, last_processed_id AS position,
             CAST(gaps AS text) AS gaps, lease_token AS token,
-            locked_by IS NOT NULL AND lease_expires_at > clock_timestamp() AS held,
+            locked_by IS NOT NULL AND lease_expires_at > {NOW} AS held,
             crashes + CASE WHEN locked_by IS NOT NULL THEN 1 ELSE 0 END AS crashes
         FROM {quoted(tables.listeners)} WHERE name = :name
         ORDER BY partition{" FOR UPDATE" if lock else ""}
@@ -55,7 +57,7 @@ def set_barrier(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET barrier = :barrier,
-            barrier_expires_at = clock_timestamp() + make_interval(secs => {BARRIER_SECONDS})
+            barrier_expires_at = {NOW} + make_interval(secs => {BARRIER_SECONDS})
         WHERE name = :name
         """
     ).bindparams(bindparam("name", type_=Text), bindparam("barrier", type_=BigInteger))
@@ -113,7 +115,7 @@ def reset_partitions(tables: Tables) -> TextClause:
             revision = revision + 1, lease_token = :token, locked_by = NULL,
             lease_expires_at = NULL, barrier = NULL, barrier_expires_at = NULL,
             crashes = :crashes, crashed_terms = '{{}}', suspects = '{{}}',
-            updated_at = clock_timestamp()
+            updated_at = {NOW}
         WHERE name = :name
         """
     ).bindparams(

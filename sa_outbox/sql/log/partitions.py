@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger
 
 from ..server.names import log_name, quoted
-from ..server.times import seconds_until
+from ..server.timed_text import text
+from ..server.times import NOW, literal_now, seconds_until
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -43,7 +44,7 @@ def state(tables: Tables) -> TextClause:
         SELECT coalesce(pg_sequence_last_value(
                    CAST(pg_get_serial_sequence('{log}', 'id') AS regclass)), 0) AS last,
                (SELECT partition_size FROM {quoted(tables.meta)}) AS size,
-               quote_ident(pg_get_userbyid(relowner)) AS owner, clock_timestamp() AS now
+               quote_ident(pg_get_userbyid(relowner)) AS owner, {NOW} AS now
         FROM pg_catalog.pg_class WHERE oid = CAST('{log}' AS regclass)
         """
     )
@@ -173,7 +174,7 @@ def drop(
             RETURN;
         END IF;
         IF (SELECT created_at FROM {partition} ORDER BY id DESC LIMIT 1)
-              > clock_timestamp() - make_interval(secs => {older_than:f})
+              > {literal_now()} - make_interval(secs => {older_than:f})
            OR EXISTS ({_needs(tables, low, high)})
         THEN
             RETURN;

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Text
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from . import large_events
 from .horizon import drawn
 from .listener_partitions import partition_of
@@ -230,7 +232,7 @@ def read_due(tables: Tables, only: Literal["all", "suspects", "earlier"] = "all"
             SELECT position, key, state, due_at FROM {deliveries} AS w
             WHERE listener = :listener AND partition = :part
               AND state IN ('scheduled', 'parked') AND range IS NULL
-              AND due_at <= clock_timestamp() AND NOT position = ANY (:taken)
+              AND due_at <= {NOW} AND NOT position = ANY (:taken)
               {_ONLY[only]}
               AND NOT (state = 'parked' AND key IS NOT NULL AND EXISTS (
                   SELECT FROM {deliveries} AS earlier

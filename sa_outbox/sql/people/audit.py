@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, insert, text
+from sqlalchemy import bindparam, insert
 from sqlalchemy.types import Text
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, TextClause
@@ -60,7 +62,7 @@ def record(tables: Tables) -> TextClause:
         f"""
         INSERT INTO {quoted(tables.audit)} (recorded_at, action, event_id, event_type, listener,
             tenant, {", ".join(_FROM_HEADERS)}, attempt, detail)
-        SELECT clock_timestamp() - make_interval(secs => a.ago),
+        SELECT {NOW} - make_interval(secs => a.ago),
                CASE WHEN a.action = 'retried' AND d.state = 'cancelled' THEN 'cancelled'
                     ELSE a.action END,
                o.event_id, o.event_type, :listener, o.tenant, {fields}, a.attempt,

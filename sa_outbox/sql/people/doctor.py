@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Double, Integer, Text
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW, SERVER_NOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +34,7 @@ def holders(tables: Tables) -> TextClause:
         SELECT l.pid, p.gid, CAST(coalesce(a.usename, p.owner, '') AS text) AS role,
                coalesce(a.application_name, '') AS application_name, coalesce(a.state, '') AS state,
                coalesce(a.query, '') AS query,
-               CAST(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))
+               CAST(extract(epoch FROM {SERVER_NOW} - coalesce(a.xact_start, p.prepared))
                    AS float8) AS seconds
         FROM pg_catalog.pg_locks l
         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
@@ -162,7 +164,7 @@ def expired(table: Table) -> TextClause:
         f"""
         SELECT count(*) FROM (
             SELECT FROM {quoted(table)}
-            WHERE expires_at < clock_timestamp() - make_interval(secs => :seconds) LIMIT :most
+            WHERE expires_at < {NOW} - make_interval(secs => :seconds) LIMIT :most
         ) AS few
         """
     ).bindparams(bindparam("seconds", type_=Double), bindparam("most", type_=Integer))
@@ -199,12 +201,12 @@ def settings(names: Iterable[str]) -> TextClause:
 def server() -> TextClause:
     """One row: version (as a number), connections in use, and the time there."""
     return text(
-        """
+        f"""
         SELECT CAST(current_setting('server_version_num') AS integer) AS version,
                current_setting('server_version') AS version_name,
                CAST((SELECT sum(numbackends) FROM pg_catalog.pg_stat_database) AS integer)
                    AS connections,
                CAST(current_database() AS text) AS database,
-               CAST(extract(epoch FROM clock_timestamp()) AS float8) AS now
+               CAST(extract(epoch FROM {SERVER_NOW}) AS float8) AS now
         """
     )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Text, Uuid
 
 from ..queue.cancellation import holds
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -75,7 +77,7 @@ def lock_listeners(tables: Tables) -> TextClause:
     return text(
         f"""
         SELECT l.name, {_UNTAKEN.format(holds("l.gaps", ":position"))} AS untaken,
-               l.locked_by IS NOT NULL AND l.lease_expires_at > clock_timestamp() AS is_held
+               l.locked_by IS NOT NULL AND l.lease_expires_at > {NOW} AS is_held
         FROM {quoted(tables.listeners)} AS l ORDER BY l.name, l.partition FOR UPDATE
         """
     ).bindparams(_POSITION)
@@ -85,7 +87,7 @@ def lock_ranges(tables: Tables) -> TextClause:
     """Lock the ranges that contain :position: listener, and is_held."""
     return text(
         f"""
-        SELECT r.listener, r.locked_by IS NOT NULL AND r.lease_expires_at > clock_timestamp()
+        SELECT r.listener, r.locked_by IS NOT NULL AND r.lease_expires_at > {NOW}
                AS is_held
         FROM {quoted(tables.ranges)} AS r WHERE {holds("r.gaps", ":position")}
         ORDER BY r.listener, r.number FOR UPDATE
@@ -121,10 +123,10 @@ def waiting(tables: Tables) -> TextClause:
     return text(
         f"""
         SELECT d.listener, d.key, d.state <> 'cancelled' AND (
-            coalesce(d.due_at <= clock_timestamp(), false) OR EXISTS (
+            coalesce(d.due_at <= {NOW}, false) OR EXISTS (
                 SELECT FROM {deliveries} AS head
                 WHERE d.state = 'behind' AND head.listener = d.listener AND head.key = d.key
-                  AND head.state = 'parked' AND head.due_at <= clock_timestamp())) AS is_due
+                  AND head.state = 'parked' AND head.due_at <= {NOW})) AS is_due
         FROM {quoted(tables.listeners)} AS l JOIN {deliveries} AS d
           ON d.listener = l.name AND d.position = :position
         WHERE l.partition = 0 ORDER BY d.listener
@@ -194,7 +196,7 @@ def pass_by(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)} AS l SET
-            revision = revision + 1, updated_at = clock_timestamp(),
+            revision = revision + 1, updated_at = {NOW},
             gaps = coalesce((
                 SELECT jsonb_agg(jsonb_build_array(part.lo, part.hi) ORDER BY part.lo)
                 FROM jsonb_array_elements(l.gaps) AS gap

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Boolean, Text
 
 from ..listener.suspects import NOTHING
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -39,12 +41,12 @@ def lock(tables: Tables) -> TextClause:
     return text(
         f"""
         SELECT l.partition, l.last_processed_id AS position, l.paused_at IS NOT NULL AS paused,
-            l.locked_by IS NOT NULL AND l.lease_expires_at > clock_timestamp() AS held,
+            l.locked_by IS NOT NULL AND l.lease_expires_at > {NOW} AS held,
             l.retry_position,
             (SELECT min(CAST(position AS bigint)) FROM jsonb_each(l.suspects) AS s (position, terms)
              WHERE terms <> '[]') AS suspect_position,
             (SELECT count(*) FROM {quoted(tables.consumers)} AS c
-             WHERE l.name = ANY (c.listeners) AND c.expires_at > clock_timestamp()) AS in_use
+             WHERE l.name = ANY (c.listeners) AND c.expires_at > {NOW}) AS in_use
         FROM {quoted(tables.listeners)} AS l WHERE l.name = :name
         ORDER BY l.partition FOR UPDATE OF l
         """
@@ -56,8 +58,8 @@ def pause(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET paused_at = CASE WHEN :paused THEN clock_timestamp() END,
-            updated_at = clock_timestamp()
+        SET paused_at = CASE WHEN :paused THEN {NOW} END,
+            updated_at = {NOW}
         WHERE name = :name AND (paused_at IS NULL) = :paused RETURNING partition
         """
     ).bindparams(_NAME, bindparam("paused", type_=Boolean))
@@ -76,7 +78,7 @@ def place(tables: Tables) -> TextClause:
             lease_token = l.lease_token + 1, locked_by = NULL, lease_expires_at = NULL,
             retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]',
             {NOTHING},
-            updated_at = clock_timestamp()
+            updated_at = {NOW}
         FROM (
             SELECT o.partition, o.last_processed_id AS before,
                 max(lower(part)) FILTER (WHERE upper_inf(part)) - 1 AS position,
@@ -134,7 +136,7 @@ def give_back_deliveries(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.deliveries)}
-        SET range = NULL, updated_at = clock_timestamp(),
+        SET range = NULL, updated_at = {NOW},
             state = CASE WHEN cancel_requested_at IS NULL THEN state ELSE 'cancelled' END
         WHERE listener = :name AND range IS NOT NULL
         """
@@ -164,7 +166,7 @@ def take_up_dead_letters(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.dead_letters)} AS d
-        SET resolution = 'replayed', resolved_at = clock_timestamp(), resolved_by = :who,
+        SET resolution = 'replayed', resolved_at = {NOW}, resolved_by = :who,
             resolved_why = :why
         WHERE d.listener = :name AND d.position >= :from_id AND d.resolution IS NULL
           AND d.edits = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..log.holders import holders
 from ..server.names import table_name
-from ..server.times import since
+from ..server.times import literal_now, since
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -61,11 +61,11 @@ def log(names: Names) -> str:
 
     Takes no locks. The ends of the partitions' primary keys.
     """
-    log = table_name(names)
+    log, now = table_name(names), literal_now()
     return f"""
         SELECT CAST(current_database() AS text) AS database, CAST(current_user AS text) AS role,
             host(inet_server_addr()) AS host, inet_server_port() AS port,
-            clock_timestamp() AS at,
+            {now} AS at,
             (SELECT min(id) FROM {log}) AS first_id,
             (SELECT max(id) FROM {log}) AS last_id
         """
@@ -83,18 +83,18 @@ def cursors(names: Names, *, most: int = MAX_COUNTED) -> str:
     Takes no locks. Up to *most* rows of the log for each partition by its primary key, and some in
     its gaps; partitions of the log that end below the cursor are pruned at run time.
     """
-    log = table_name(names)
+    log, now = table_name(names), literal_now()
     is_cut = f"above.looked_at >= {most:d} AND above.created_at IS NULL"
     above_at = f"CASE WHEN {is_cut} THEN above.last_at ELSE above.created_at END"
     return f"""
         SELECT l.name, l.partition, l.partition_count, l.last_processed_id AS position,
-            CASE WHEN l.lease_expires_at > clock_timestamp() THEN l.locked_by END AS owner,
-            {_SECONDS.format("l.lease_expires_at - clock_timestamp()")} AS lease_seconds,
-            l.locked_by IS NOT NULL AND l.lease_expires_at <= clock_timestamp() AS expired,
+            CASE WHEN l.lease_expires_at > {now} THEN l.locked_by END AS owner,
+            {_SECONDS.format(f"l.lease_expires_at - {now}")} AS lease_seconds,
+            l.locked_by IS NOT NULL AND l.lease_expires_at <= {now} AS expired,
             l.retry_count, l.retry_position, l.retry_after, l.crashes,
             l.last_error_code, l.last_error, l.last_error_at, l.paused_at, l.created_at,
             above.looked_at, above.count AS above, gaps.ids - late.others AS in_gaps,
-            {_SECONDS.format(since(f"least({above_at}, late.created_at)"))} AS age
+            {_SECONDS.format(since(f"least({above_at}, late.created_at)", now=now))} AS age
         FROM {table_name(names, "listeners")} AS l
         CROSS JOIN LATERAL ({WANTS}) AS wants
         CROSS JOIN LATERAL (
@@ -159,13 +159,14 @@ def ranges(names: Names) -> str:
 
     Takes no locks. A small table, and one row of the log for each queue.
     """
+    now = literal_now()
     return f"""
         SELECT r.listener AS name, r.ranges, r.free, r.ids,
-            {_SECONDS.format(since("o.created_at"))} AS age
+            {_SECONDS.format(since("o.created_at", now=now))} AS age
         FROM (
             SELECT one.listener, count(DISTINCT one.number) AS ranges,
                 count(DISTINCT one.number) FILTER (
-                    WHERE one.locked_by IS NULL OR one.lease_expires_at <= clock_timestamp()
+                    WHERE one.locked_by IS NULL OR one.lease_expires_at <= {now}
                 ) AS free,
                 CAST(sum(gap.hi - gap.lo + 1) AS bigint) AS ids, min(gap.lo) AS first
             FROM {table_name(names, "ranges")} AS one
@@ -208,8 +209,9 @@ def dead_letters(names: Names, *, most: int = MAX_COUNTED) -> str:
 def consumers(names: Names) -> str:
     """The consumers that have announced themselves and are alive: owner, listeners, queues,
     started_at, and seconds for which that is known. A small table."""
+    now = literal_now()
     return f"""
         SELECT owner, listeners, queues, started_at,
-            {_SECONDS.format("expires_at - clock_timestamp()")} AS seconds
-        FROM {table_name(names, "consumers")} WHERE expires_at > clock_timestamp() ORDER BY owner
+            {_SECONDS.format(f"expires_at - {now}")} AS seconds
+        FROM {table_name(names, "consumers")} WHERE expires_at > {now} ORDER BY owner
         """

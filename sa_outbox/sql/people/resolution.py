@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Integer, Text
 
 from ..log.listener_partitions import partition_of
 from ..server.names import quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from .searches import chosen
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 _IDS = bindparam("ids", type_=ARRAY(BigInteger))
 _OPERATOR = (bindparam("who", type_=Text), bindparam("why", type_=Text))
-_RESOLVED = "resolved_at = clock_timestamp(), resolved_by = :who, resolved_why = :why"
+_RESOLVED = f"resolved_at = {NOW}, resolved_by = :who, resolved_why = :why"
 
 
 def _audited(tables: Tables, action: str, source: str, detail: str = "") -> str:
@@ -100,7 +102,7 @@ def replay(tables: Tables) -> TextClause:
             INSERT INTO {quoted(tables.deliveries)} (listener, position, partition, event_id,
                 event_type, key, tenant, priority, state, due_at, dead_letter)
             SELECT listener, position, part, event_id, event_type, key, tenant, priority,
-                'parked', clock_timestamp(), id
+                'parked', {NOW}, id
             FROM wanted ORDER BY listener, position, id
             ON CONFLICT (listener, position) DO NOTHING
             RETURNING dead_letter

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, DateTime, Integer, Text, Uuid
 
 from ..log.reads import like
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import Text, Uuid
 
 from ..log.listener_partitions import partition_of
 from ..queue.cancellation import holds
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -35,7 +37,7 @@ def status(tables: Tables) -> TextClause:
             SELECT coalesce(:event_id, (
                 SELECT event_id FROM {quoted(tables.idempotency_keys)}
                 WHERE tenant = :tenant AND event_type = :event_type AND key = :key
-                  AND expires_at > clock_timestamp())) AS event_id
+                  AND expires_at > {NOW})) AS event_id
         ), event AS MATERIALIZED (
             SELECT id, event_type, key, created_at FROM {log_name(tables)}
             WHERE event_id = (SELECT event_id FROM wanted)
@@ -48,7 +50,7 @@ def status(tables: Tables) -> TextClause:
             ORDER BY listener, id DESC
         ), results AS MATERIALIZED (
             SELECT listener, result_ref FROM {quoted(tables.results)}
-            WHERE event_id = (SELECT event_id FROM wanted) AND expires_at > clock_timestamp()
+            WHERE event_id = (SELECT event_id FROM wanted) AND expires_at > {NOW}
         ), concerned AS (
             SELECT name FROM {quoted(tables.listeners)}
             UNION SELECT listener FROM dead UNION SELECT listener FROM results
@@ -75,7 +77,7 @@ def status(tables: Tables) -> TextClause:
         LEFT JOIN {quoted(tables.deliveries)} AS d
                ON d.listener = c.name AND d.position = event.id
         LEFT JOIN LATERAL (
-            SELECT locked_by IS NOT NULL AND lease_expires_at > clock_timestamp() AS is_held
+            SELECT locked_by IS NOT NULL AND lease_expires_at > {NOW} AS is_held
             FROM {quoted(tables.ranges)} AS one
             WHERE one.listener = c.name AND {holds("one.gaps", "event.id")} LIMIT 1
         ) AS r ON true

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Text
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
 from .overview import MATCHES, MAX_COUNTED, WANTS
 
 if TYPE_CHECKING:

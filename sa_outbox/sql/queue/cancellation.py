@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Text, Uuid
 
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -67,7 +69,7 @@ def withdraw(tables: Tables) -> TextClause:
                 ) AS part (lo, hi)
                 WHERE part.lo <= part.hi
             ),
-            revision = revision + 1, updated_at = clock_timestamp()
+            revision = revision + 1, updated_at = {NOW}
         WHERE name = :listener AND partition = 0
           AND (last_processed_id < :position OR {holds("l.gaps", ":position")})
         RETURNING name
@@ -86,7 +88,7 @@ def insert_cancelled(tables: Tables) -> TextClause:
         f"""
         INSERT INTO {quoted(tables.deliveries)}
             ({_COPIED}, state, cancel_requested_at, cancel_reason)
-        {_COPY}, 'cancelled', clock_timestamp(), :reason
+        {_COPY}, 'cancelled', {NOW}, :reason
         FROM {log_name(tables)} AS o WHERE o.id = :position
         """
     ).bindparams(*_ONE, _REASON)
@@ -107,8 +109,8 @@ def cancel_waiting(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.deliveries)} SET
-            state = 'cancelled', cancel_requested_at = clock_timestamp(),
-            cancel_reason = :reason, updated_at = clock_timestamp()
+            state = 'cancelled', cancel_requested_at = {NOW},
+            cancel_reason = :reason, updated_at = {NOW}
         WHERE listener = :listener AND position = :position AND range IS NULL
           AND state IN ('scheduled', 'parked') RETURNING state
         """
@@ -126,9 +128,9 @@ def cancel_scheduled(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.deliveries)} SET
-            state = CASE WHEN due_at > clock_timestamp() THEN 'cancelled' ELSE state END,
-            cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
-            cancel_reason = coalesce(cancel_reason, :reason), updated_at = clock_timestamp()
+            state = CASE WHEN due_at > {NOW} THEN 'cancelled' ELSE state END,
+            cancel_requested_at = coalesce(cancel_requested_at, {NOW}),
+            cancel_reason = coalesce(cancel_reason, :reason), updated_at = {NOW}
         WHERE listener = :listener AND position = :position AND state = 'scheduled'
           AND range IS NULL RETURNING state
         """
@@ -160,13 +162,13 @@ def request(tables: Tables) -> TextClause:
         f"""
         INSERT INTO {quoted(tables.deliveries)} AS d
             ({_COPIED}, state, due_at, range, cancel_requested_at, cancel_reason)
-        {_COPY}, 'scheduled', clock_timestamp(), :part, clock_timestamp(), :reason
+        {_COPY}, 'scheduled', {NOW}, :part, {NOW}, :reason
         FROM {log_name(tables)} AS o WHERE o.id = :position
         ON CONFLICT (listener, position) DO UPDATE SET
             state = CASE WHEN d.range IS NULL THEN 'cancelled' ELSE d.state END,
             cancel_requested_at = coalesce(d.cancel_requested_at, excluded.cancel_requested_at),
             cancel_reason = coalesce(d.cancel_reason, excluded.cancel_reason),
-            updated_at = clock_timestamp()
+            updated_at = {NOW}
         RETURNING d.state
         """
     ).bindparams(*_ONE, _REASON, bindparam("part", type_=BigInteger))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
@@ -16,6 +16,8 @@ from ..listener.renewal import EXPIRY
 from ..log import large_events
 from ..log.reads import bound, event_of, matches
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from .ranges import FIRST_TERM, LEASE
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def state(tables: Tables) -> TextClause:
     Few rows: ranges of one listener, and the first of an index for the others. The gaps are
     computed once, however many urgent events are examined.
     """
-    seconds = "CAST(extract(epoch FROM {} - clock_timestamp()) AS float8)"
+    seconds = f"CAST(extract(epoch FROM {{}} - {NOW}) AS float8)"
     deliveries = quoted(tables.deliveries)
     return text(
         f"""
@@ -82,7 +84,7 @@ def busy(tables: Tables) -> TextClause:
             SELECT FROM {quoted(tables.deliveries)} AS d
             WHERE d.listener = q.name AND d.state IN ('scheduled', 'parked') AND d.range IS NULL
               AND d.position <= :ceiling
-              AND (d.due_at <= clock_timestamp() OR (:retries AND d.attempts > 0))
+              AND (d.due_at <= {NOW} OR (:retries AND d.attempts > 0))
         ))
         """
     ).bindparams(
@@ -139,7 +141,7 @@ def differ(tables: Tables, types: Sequence[str]) -> TextClause:
     the first other tenant."""
     waiting = f"""
         {log_name(tables)} WHERE id >= :first AND id < :first + :window AND id <= :upper
-        AND {matches(types)} AND priority >= 0 AND (run_at IS NULL OR run_at <= clock_timestamp())
+        AND {matches(types)} AND priority >= 0 AND (run_at IS NULL OR run_at <= {NOW})
         AND (id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> id)"""
     statement = bound(
         f"""
@@ -168,7 +170,7 @@ def turns(tables: Tables, types: Sequence[str]) -> TextClause:
             SELECT id, row_number() OVER (PARTITION BY tenant ORDER BY id) AS turn
             FROM {log_name(tables)}
             WHERE id >= :first AND id < :first + :window AND id <= :upper AND {matches(types)}
-              AND priority >= 0 AND (run_at IS NULL OR run_at <= clock_timestamp())
+              AND priority >= 0 AND (run_at IS NULL OR run_at <= {NOW})
               AND (id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> id)
         ) AS waiting ORDER BY turn, id LIMIT :limit
         """,
@@ -206,7 +208,7 @@ def take(tables: Tables) -> TextClause:
         WITH moved AS (
             UPDATE {quoted(tables.listeners)}
             SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-                updated_at = clock_timestamp()
+                updated_at = {NOW}
             WHERE name = :name AND partition = 0 AND revision = :revision AND paused_at IS NULL
             RETURNING name
         )
@@ -234,7 +236,7 @@ def pass_over(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.listeners)}
         SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-            updated_at = clock_timestamp()
+            updated_at = {NOW}
         WHERE name = :name AND partition = 0 AND revision = :revision RETURNING name
         """
     ).bindparams(
@@ -267,7 +269,7 @@ def take_due(tables: Tables) -> TextClause:
         WITH due AS MATERIALIZED (
             SELECT position, dead_letter, attempts, state, priority, due_at
             FROM {deliveries}
-            WHERE {_DUE} AND due_at <= clock_timestamp() AND priority >= :least
+            WHERE {_DUE} AND due_at <= {NOW} AND priority >= :least
             ORDER BY CASE WHEN :by_age THEN 0 ELSE priority END DESC, due_at
             LIMIT :limit FOR UPDATE SKIP LOCKED
         ), kept AS MATERIALIZED ({kept}
@@ -279,7 +281,7 @@ def take_due(tables: Tables) -> TextClause:
                    :owner, {FIRST_TERM}, {EXPIRY}
             FROM kept HAVING count(*) > 0 RETURNING {LEASE}
         ), held AS (
-            UPDATE {deliveries} AS d SET range = made.part, updated_at = clock_timestamp()
+            UPDATE {deliveries} AS d SET range = made.part, updated_at = {NOW}
             FROM kept, made WHERE d.listener = :name AND d.position = kept.place
         )
         SELECT {large_events.selected()}{known}, e.size, made.*

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
@@ -17,6 +17,8 @@ from ..listener.suspects import CRASHED
 from ..log import large_events
 from ..log.reads import bound, event_of, matches
 from ..server.names import log_name, quoted
+from ..server.timed_text import text
+from ..server.times import NOW
 from ..server.transactions import BOUND
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def claim(tables: Tables) -> TextClause:
             SELECT listener AS of, number AS which,
                 locked_by IS NOT NULL AND locked_by <> :owner AS crashed FROM {ranges}
             WHERE listener = :name
-              AND (locked_by IS NULL OR lease_expires_at <= clock_timestamp())
+              AND (locked_by IS NULL OR lease_expires_at <= {NOW})
               AND NOT number = ANY (:held)
             ORDER BY number LIMIT :limit FOR UPDATE SKIP LOCKED
         )
@@ -125,7 +127,7 @@ def release(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.ranges)}
-        SET locked_by = NULL, lease_expires_at = NULL, updated_at = clock_timestamp(),
+        SET locked_by = NULL, lease_expires_at = NULL, updated_at = {NOW},
             crashes = crashes + CASE WHEN :crashed THEN 1 ELSE 0 END,
             crashed_terms = CASE WHEN :crashed THEN {CRASHED.format("lease_token")}
                                  ELSE crashed_terms END
@@ -179,7 +181,7 @@ def remember_error(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {listeners} SET
-            last_error_code = :code, last_error = :message, last_error_at = clock_timestamp()
+            last_error_code = :code, last_error = :message, last_error_at = {NOW}
         WHERE (name, partition) IN (
             SELECT name, partition FROM {listeners}
             WHERE name = :name AND partition = 0 FOR UPDATE SKIP LOCKED)

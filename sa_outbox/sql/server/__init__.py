@@ -2,7 +2,8 @@
 
 ===================  =============================================================================
 ``names.py``         names of tables, quoted
-``times.py``         intervals to times that may be infinite
+``times.py``         the time of a statement; intervals to times that may be infinite
+``timed_text.py``    ``text`` for statements, with their time bound
 ``notify.py``        waking the consumers
 ``transactions.py``  how long our transactions may idle
 ``patience.py``      how long the statements of one transaction may take

@@ -32,13 +32,13 @@ NAME = "maintenance.purge"
 
 
 class Alarms:
-    """Stands in for ``sleep``: nobody wakes before the test says so."""
+    """Stands in for the bell: nobody wakes before the test says so."""
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
         self._rung = anyio.Event()
 
-    async def sleep(self, pause: float) -> None:
+    async def wait(self, pause: float) -> None:
         self.pauses.append(pause)
         await self._rung.wait()
 
@@ -57,7 +57,7 @@ class Alarms:
 @pytest.fixture
 def alarms(monkeypatch: pytest.MonkeyPatch) -> Alarms:
     made = Alarms()
-    monkeypatch.setattr(cron_service, "sleep", made.sleep)
+    monkeypatch.setattr(cron_service, "AutoResetEvent", lambda: made)
     return made
 
 

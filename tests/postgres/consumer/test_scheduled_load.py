@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.shared.sync import AutoResetEvent
+from sa_outbox.consumer.upkeep import service
 from sa_outbox.observe import HorizonRead, RangeTaken
 from tests.support import comes_true
 
@@ -27,6 +28,7 @@ BY_ITSELF: dict[str, Any] = {
     "probe_interval": HOUR,
     "verify_interval": HOUR,
     "lease_duration": 3 * HOUR,
+    "maintenance_interval": HOUR,
 }
 """Nothing but an event, or the time of one, makes the consumer do anything."""
 MANY = 10_000
@@ -87,6 +89,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
             del counted.pauses[bell]
 
     monkeypatch.setattr(AutoResetEvent, "wait", noting)
+    monkeypatch.setattr(service, "FIRST_ROUND_SECONDS", HOUR.total_seconds())
     return counted
 
 

@@ -41,6 +41,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 KINDS = (
     "BacklogMeter",
+    "ClockWatcher",
     "CronService",
     "EndpointWatcher",
     "HorizonWatcher",
