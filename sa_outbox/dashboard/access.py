@@ -98,7 +98,7 @@ class Keys:
         """The session of a cookie, if we signed it and it has not expired."""
         try:
             found, number, name, until = self._cookies.loads(cookie or "")
-        except (BadData, UnicodeError):  # the latter: a header may hold what is no text at all
+        except (BadData, UnicodeError):  # the latter: a header may not be text at all
             return None
         if found != kind or until < self._clock() or number in self._revoked:
             return None

@@ -48,7 +48,7 @@ class Masks:
         for pattern in patterns:
             if not isinstance(pattern, str) or not all(pattern.split(".")):
                 raise ConfigError(
-                    f"mask: {pattern!r} is no pattern; as in password, *_token, card.*"
+                    f"mask: {pattern!r} is not a pattern such as password, *_token, card.*"
                 )
         self._patterns = [tuple(each.casefold().split(".")) for each in patterns]
 
@@ -83,7 +83,7 @@ class Masks:
             names = ", ".join(f"«masked {each}»" for each in missing)
             raise EditRefused(f"masked values must stay: {names} is missing")
         if len(numbers) != len(set(numbers)):
-            raise EditRefused("a masked value is there twice; each must stay where it was")
+            raise EditRefused("a masked value appears twice; each must stay where it was")
         for number, path in found:
             if path != behind[number].path:
                 was = ".".join(behind[number].path)

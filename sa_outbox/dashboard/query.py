@@ -21,7 +21,7 @@ def typed(given: Mapping[str, str], name: str, *, longest: int = LONGEST_TEXT) -
     if len(value) > longest:
         raise HTTPException(400, f"{name}: at most {longest} characters")
     if "\x00" in value or any("\ud800" <= each <= "\udfff" for each in value):
-        raise HTTPException(400, f"{name}: holds what is no text")
+        raise HTTPException(400, f"{name}: contains something that is not text")
     return value or None
 
 

@@ -79,7 +79,7 @@ class DashboardSettings:
         for origin in self.trusted_origins:
             if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
                 raise ConfigError(
-                    f"trusted_origins: {origin!r} is no origin, as https://ops.example.com"
+                    f"trusted_origins: {origin!r} is not an origin such as https://ops.example.com"
                 )
         if type(self.page_size) is not int or not 1 <= self.page_size <= 500:
             raise ConfigError(f"page_size is a number from 1 to 500, not {self.page_size!r}")

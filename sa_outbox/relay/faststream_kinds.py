@@ -133,8 +133,8 @@ def check_confirms(kind: Kind, broker: Any, stream: str | None, redis: str) -> N
         acks = options.get("acks")
         if acks not in ("all", -1):
             raise ConfigError(
-                'make the KafkaBroker with acks="all" (or enable_idempotence=True): else a message '
-                "is lost with the broker that has confirmed it"
+                'make the KafkaBroker with acks="all" (or enable_idempotence=True): otherwise a '
+                "message is lost with the broker that has confirmed it"
             )
 
 

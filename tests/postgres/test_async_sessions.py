@@ -1,4 +1,4 @@
-"""The same hooks under AsyncSession, with each asynchronous driver."""
+"""The session hooks under AsyncSession, with each asynchronous driver."""
 
 from __future__ import annotations
 

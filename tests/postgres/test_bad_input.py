@@ -855,7 +855,7 @@ NEAR = st.datetimes(
 OPTIONS = st.fixed_dictionaries(
     {},
     optional={
-        # One that can be called is asked at the flush, and refused there: see above.
+        # A function is called at the flush, and its result is checked there.
         "key": SHORT | WILD_TEXT | OBJECTS.filter(lambda each: not callable(each)),
         "tenant": SHORT | WILD_TEXT | OBJECTS,
         "idempotency_key": SHORT | WILD_TEXT | OBJECTS,

@@ -25,7 +25,7 @@ def eventually(condition: Callable[[], object], *, within: float = PATIENCE) -> 
 
 
 async def comes_true(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
-    """The same in an event loop, where the others go on meanwhile."""
+    """``eventually`` in an event loop, where other tasks continue meanwhile."""
     with anyio.move_on_after(within):
         while not condition():
             await anyio.sleep(0.01)

@@ -244,7 +244,7 @@ class TestRetryAfter:
         error = RetryLater(delay=timedelta(seconds=1))
         error.retry_after = 60  # type: ignore[attr-defined]  # somebody's
         without = RetryLater()
-        without.retry_after = 60  # type: ignore[attr-defined]  # as above
+        without.retry_after = 60  # type: ignore[attr-defined]  # somebody's
 
         assert outcome_of(error) == Retry(timedelta(seconds=1))
         assert outcome_of(without) == Retry(timedelta(minutes=1))

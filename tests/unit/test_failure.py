@@ -70,7 +70,7 @@ class TestDescription:
 
     def test_a_code_is_short_and_clean(self) -> None:
         error = ValueError()
-        error.code = "a\x00" + "b" * 1_000_000  # type: ignore[attr-defined]  # as above
+        error.code = "a\x00" + "b" * 1_000_000  # type: ignore[attr-defined]  # a user's
 
         code = describe(error, attempt=1).code
 

@@ -352,7 +352,7 @@ class TestFingerprint:
 
 
 class TestWhatItWants:
-    """The same as the statements choose on the server."""
+    """The types that the statements choose on the server."""
 
     @pytest.mark.parametrize(
         ("on", "wanted", "not_wanted"),

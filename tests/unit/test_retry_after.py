@@ -225,7 +225,7 @@ class TestOfItsOwn:
 
     def test_when_it_is_not_understood_the_header_is_asked(self) -> None:
         error = HTTPStatusError(429, {"Retry-After": "60"})
-        error.retry_after = "soon"  # type: ignore[attr-defined]  # as above
+        error.retry_after = "soon"  # type: ignore[attr-defined]  # as openai and others do
 
         assert asked(error) == timedelta(minutes=1)
 
@@ -289,7 +289,7 @@ class TestHostileErrors:
     def test_an_error_with_every_attribute_says_nothing(self) -> None:
         error = ValueError()
         error.response = MagicMock()  # type: ignore[attr-defined]  # as in a test of the user's
-        error.retry_after = MagicMock()  # type: ignore[attr-defined]  # as above
+        error.retry_after = MagicMock()  # type: ignore[attr-defined]  # as in a test of the user's
 
         assert asked(error) is None
 

@@ -1,4 +1,4 @@
-"""What others ask a queue's holder to cancel: looked for when they say so, and from time to time.
+"""What others ask a queue's holder to cancel: read when a notification says so, and regularly.
 
 A request is a row of the delivery with the range's number. It goes with the delivery when the
 holder knows of it. One that was made while its event was being settled is left over, and its
@@ -23,12 +23,12 @@ class CancelRequests:
 
     def __init__(self, context: ConsumerContext, listener: str) -> None:
         self.wanted = True
-        """Whether to look for some: also at the start, for what others have left."""
+        """Whether to read the requests: also at the start, for those that were left over."""
         self._context = context
         self._listener = listener
 
     async def look(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
-        """If it is wanted: pass the requests on to those who work."""
+        """If wanted, read the requests and pass each on to the loop that has its event."""
         if self.wanted:
             self.wanted = False
             try:

@@ -1,11 +1,11 @@
-"""Taking events of a queue: which ones are next, and the one transaction that makes them ours.
+"""Claiming events of a queue: which ones are next, and the one transaction that makes them ours.
 
-Invariant: an event of the log is in exactly one place: not taken (above the queue's cursor, or in
+Invariant: an event of the log is in exactly one place: unclaimed (above the queue's cursor, or in
 its gaps), in a range, in a delivery's row, or settled. Whoever moves it from the first to another
-holds the lock of the queue's row. So a take may choose ANY events that are visible and not taken;
-what it leaves below the new cursor stays in the gaps, and the holes of the log with it.
+holds the lock of the queue's row. So a claim may choose ANY events that are visible and unclaimed;
+what it leaves below the new cursor stays in the gaps, and so do the holes of the log.
 
-A take that was sent is waited for (``connection/claim_shield.py``), so that no range is leased to a
+A claim that was sent is waited for (``connection/claim_shield.py``): no range may be leased to a
 process that does not know of it.
 """
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 MAX_GAPS = 1000
-"""Ranges of events that others were taken ahead of: each take writes them. Above that the front of
-the log goes first, which closes them."""
+"""Ranges of events that others were claimed ahead of: each claim writes them. Above this number the
+front of the log goes first, which closes them."""
 CONTENDED_SECONDS = 1.0
-"""Seconds for which events are taken under the lock, after two processes wanted the same."""
+"""Seconds for which events are claimed under the lock, after two processes wanted the same ones."""
 STATE_CACHE_SECONDS = 0.05
-"""Seconds for which it is not asked again where the queue stands, while one range after the other
-is taken: so much later an urgent event, a due one or an abandoned range is found."""
+"""Seconds for which the state of the queue is not read again while one range after the other is
+claimed. An urgent event, a due one or an abandoned range is found that much later."""
 Again: TypeAlias = Literal["again"]
 
 
@@ -56,7 +56,7 @@ class ClaimedRange:
 
 
 class RangeClaimer:
-    """Takes for one queue, for one process."""
+    """Claims for one queue, in one process."""
 
     def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
         self._context = context
@@ -68,40 +68,40 @@ class RangeClaimer:
         self._read_snapshot = 0
         self._token = 0
         self._is_behind = False
-        """More is waiting than was taken: then it matters who comes first."""
+        """More is waiting than was claimed: then it matters what comes first."""
         self._crowded_until = 0.0
         self._sets_aside = False
-        """The events that were read last had some for later."""
+        """Some of the events that were read last are for later."""
         self._state: dict[str, Any] | None = None
         self._steady = context.continuity.steady(context.connections)
         self._asked_at = 0.0
         self.shelter = ClaimShield()
         self._passed: Selection | None = None
-        """What was read last is of other types; that is not saved."""
+        """What was read last is all of other types, and the cursor was not saved after it."""
         self._pass_at = 0.0
         self._rests_at: Progress | None = None
-        """Where everything was taken, of whatever type, and nothing can still appear below."""
+        """Up to there everything was claimed, of whatever type, and nothing can still appear."""
 
     def has_read(self, number: int) -> bool:
-        """Whether everything visible at snapshot *number* is taken, by whomever."""
+        """Whether everything visible at snapshot *number* is claimed, by any process."""
         return self._read_snapshot >= number
 
     def has_new(self) -> bool:
-        """Whether the log may hold something that nobody has taken."""
+        """Whether the log may hold something that nobody has claimed."""
         return self._context.horizon.latest.number > self._read_snapshot
 
     def rests_at(self, number: int) -> int | None:
-        """The id above which an event can be offered, if nothing was left at snapshot *number*, the
-        last one."""
+        """The id above which an event can be offered, if nothing was left at snapshot *number* and
+        that is the last one."""
         rest = self._rests_at
         return rest.read_to if rest is not None and 0 < number == self._read_snapshot else None
 
     async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
-        """Of *rows*, the first above where we rest and read without a snapshot, those of our types.
+        """Claim events of our types among *rows*: the first above ``rests_at``, without a snapshot.
 
         None if an id is missing among them, if one is for later, or if somebody has moved the
-        queue since: then a snapshot and the read after it decide. No row was moved since we came to
-        rest, so everything up to there is taken, or of another type.
+        queue since: then a snapshot and the read after it decide. If the queue's row has not
+        changed, everything up to ``rests_at`` is claimed, or of another type.
         """
         if self._rests_at is None:
             return None
@@ -120,7 +120,7 @@ class RangeClaimer:
         return taken
 
     def passes_in(self) -> float | None:
-        """Seconds until the cursor is to be saved though nothing was taken; None: it need not."""
+        """Seconds until the cursor has to be saved without a claim; None: it need not be."""
         return None if self._passed is None else max(0.0, self._pass_at - monotonic())
 
     async def save_passed(self) -> None:
@@ -135,12 +135,12 @@ class RangeClaimer:
             self._rest(choice, 1)
 
     def remembered(self) -> dict[str, Any] | None:
-        """``state`` as it must be if nobody but us has taken anything since. If somebody has, the
-        next take finds another revision, and takes nothing."""
+        """``state`` as it must be if nobody but us has claimed anything since. If somebody has, the
+        next claim finds another revision, and claims nothing."""
         return self._state if monotonic() < self._asked_at + STATE_CACHE_SECONDS else None
 
     def forget(self) -> None:
-        """Something has changed: ask before the next take."""
+        """Something has changed: read the state before the next claim."""
         self._state = None
 
     async def state(self, held: list[int]) -> dict[str, Any] | None:
@@ -150,15 +150,15 @@ class RangeClaimer:
         state = self._context.statements.ranges.state
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
         if rows and rows[0]["token"] != self._token:
-            # A person has moved the queue: what was read may be there to be taken again.
+            # An operator has moved the queue: what was read may be unclaimed again.
             self._token, self._read_snapshot = rows[0]["token"], 0
             self._rests_at = None
         self._state = dict(rows[0]) if rows else None
         return self._state
 
     async def abandoned(self, held: list[int]) -> ClaimedRange | None:
-        """A range that another process has left, none of those *held* here: one of them whose
-        lease is over would be worked on twice, until the first loop has noticed."""
+        """A range that another process has left. None of those *held* here: one whose lease has
+        expired would be worked on twice, until the first loop notices."""
         began, self._state = monotonic(), None
         claim = self._context.statements.ranges.claim
         with self.shelter.open():
@@ -180,11 +180,11 @@ class RangeClaimer:
         return ClaimedRange(lease, [row for row in rows if row[ID] is not None])
 
     async def new(self, state: Any, size: int) -> ClaimedRange | Again | None:
-        """Events of the log; None if there are none. ``"again"``: another process was quicker, or
+        """Events of the log; None if there are none. ``"again"``: another process was faster, or
         all of them are for later.
 
-        Alone, without a lock: the revision tells whether somebody came in between, and nothing is
-        taken then. Whoever met another process waits for the lock instead: a read in vain costs
+        Usually without a lock: the revision shows whether another process came in between, and then
+        nothing is claimed. After that has happened, wait for the lock instead: a wasted read costs
         more than a wait.
         """
         connections = self._context.connections
@@ -222,15 +222,15 @@ class RangeClaimer:
             self._crowded_until = monotonic() + CONTENDED_SECONDS
             return "again"
         if not self._is_behind:
-            # Of the snapshot that the read followed: the latest of before may be forgotten since.
+            # The snapshot that the read followed: the latest one may have been forgotten since.
             self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
-            # Not if it was passed over: nobody has asked whether that was written.
+            # Not if it was only passed over: whether that was written was not checked.
             if not choice.gaps and not choice.is_passed_over:
                 self._rest(choice, int(taken is not None))
         return "again" if choice.later and taken is None else taken
 
     def _note(self, choice: Selection) -> None:
-        """We have taken it: so far the queue stands as we left it."""
+        """We have claimed it: until somebody else does, the queue is as we left it."""
         if self._state is not None:
             self._state |= choice.moved | {"revision": choice.moved["revision"] + 1}
 
@@ -264,7 +264,7 @@ class RangeClaimer:
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Selection:
         old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
-        # What is set aside costs nobody's time: whole batches of it, whatever a range may have.
+        # What is set aside takes no handler's time: whole batches, whatever the size of a range.
         room = self._listener.batch_size if self._sets_aside else size
         snapshot = self._context.horizon.latest
         if self._is_behind and len(old.holes) < MAX_GAPS:
@@ -285,8 +285,8 @@ class RangeClaimer:
                     gaps.add(each[ID], each[ID])
                 self._is_behind = self._is_behind or bool(others)
                 return Selection(old, chosen, old.read_to, gaps, snapshot)
-            # All of other types. Not from the row again: it stays where it was until something is
-            # taken, or much was passed.
+            # All of other types. Not from the row again: it stays the same until something is
+            # claimed, or many were passed.
             room = self._listener.batch_size
 
     def _cut(self, rows: Sequence[Any], size: int) -> tuple[Sequence[Any], Sequence[Any]]:

@@ -11,9 +11,9 @@ TARGET_RANGE_SECONDS = 1.0
 """Seconds that a range should last."""
 MAX_CONCURRENT_RANGES = 8
 USUAL, AT_SPEED = 500, 2000
-"""Events in a range, if its handlers are so quick that this is a fraction of a second's work, and
-have no session, no batches and no limits. A listener with a smaller ``batch_size`` than usual wants
-small ranges."""
+"""Events in a range if the handlers are so fast that this is a fraction of a second's work, and
+have no session, no batches and no limits. A listener with a smaller ``batch_size`` than the default
+wants small ranges."""
 
 
 class Pace:

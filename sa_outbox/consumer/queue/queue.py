@@ -1,6 +1,6 @@
-"""A queue: one listener whose events any number of processes share out among themselves.
+"""A queue: one listener whose events any number of processes share.
 
-``run`` is the story. As long as there is room, the next range is taken: one that another process
+``run`` is the story. As long as there is room, the next range is claimed: one that another process
 has left, deliveries that are due, or new events; a loop works through each. Ranges are as large as
 one process can handle in about a second, so that a second process finds something to do.
 """
@@ -43,17 +43,18 @@ if TYPE_CHECKING:
     from .range_source import RangeSource
 
 LOCKED_RETRY_SECONDS = 0.1
-"""Seconds until something is asked for again that is free, and that somebody has locked."""
+"""Seconds until something that is free, but that somebody has locked, is tried again."""
 LOWEST = -(2**15)
 LAST_SAVE_SECONDS = 1.0
-"""Seconds for the last write of a cursor that only passed events: the next process would do it."""
+"""Seconds for the last write of a cursor that only passed events: otherwise the next process does
+it."""
 
 
 class Queue:
     def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
         self.listener = listener
         self.bell = AutoResetEvent()
-        """Rung when there may be something to take, or room for it."""
+        """Rung when there may be something to claim, or room for it."""
         self.lived = context.statements.ranges.suspects.lived
         self.renewal = context.statements.ranges.renew
         self.held: dict[tuple[str, int], Lease] = {}
@@ -72,10 +73,10 @@ class Queue:
         self._outage = Outage(f"queue {listener.name}", context.emit)
         self._is_paused = False
         self.is_running = False
-        """It may take a range yet."""
+        """It may still claim a range."""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Works in a task group of its own: stopped, it gives its ranges back."""
+        """Works in a task group of its own: stopped, it releases its ranges."""
         self.is_running = True
         task_status.started()
         async with anyio.create_task_group() as tasks:
@@ -110,16 +111,16 @@ class Queue:
         return soon if pause is None else min(soon, pause)
 
     def hurry(self, seconds: float) -> None:
-        """Wait no longer than that for a take that is under way."""
+        """Wait no longer than that for a claim that is under way."""
         self._taker.shelter.limit(seconds)
 
     def has_read(self, number: int) -> bool:
-        """Everything visible at snapshot *number* is taken, and what this process took is settled.
-        Of one that is paused nothing is waited for."""
+        """Everything visible at snapshot *number* is claimed, and what this process claimed is
+        settled. True for a paused queue as soon as nothing is held."""
         return not self.held and (self._is_paused or self._taker.has_read(number))
 
     def look_for_requests(self) -> None:
-        """Somebody has cancelled an event that was taken, perhaps by us."""
+        """Somebody has cancelled an event that was claimed, perhaps by us."""
         self._requests.wanted = True
         self.bell.ring()
 
@@ -133,12 +134,12 @@ class Queue:
         self.bell.ring()
 
     def wake(self) -> None:
-        """There may be something to take."""
+        """There may be something to claim."""
         self._taker.forget()
         self.bell.ring()
 
     async def release(self, lease: Lease) -> None:
-        """Give a range back, with what is left of it."""
+        """Release a range, with what is left of it."""
         connections, statements = self._context.connections, self._context.statements
         term, crashed = lease.term, lease.may_have_crashed
         if await connections.rows(statements.ranges.release, **term, crashed=crashed):
@@ -158,7 +159,8 @@ class Queue:
             loop.wake()
 
     async def _take_all(self, tasks: TaskGroup) -> float | None:
-        """Take as long as there is room; then how long there is nothing to do, None: until rung."""
+        """Claim as long as there is room; then return for how long there is nothing to do, None:
+        until rung."""
         is_withheld = self.listener.name in self._context.withheld
         if self._offered and not is_withheld and len(self.held) < self._pace.ranges:
             rows, self._offered = self._offered, ()
@@ -175,7 +177,7 @@ class Queue:
             if taken is None and remembered is None:
                 return self._pause(state)
             if taken is None:
-                self._taker.forget()  # what it says of times is old
+                self._taker.forget()  # its times are old
                 continue
             if taken == "again":
                 continue
@@ -191,7 +193,8 @@ class Queue:
         tasks.start_soon(self._work, lease, taken)
 
     async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
-        """``_next``; what the database refuses is found, to be taken then, and settled."""
+        """``_next``; events that the database refuses are found, so that they can be claimed and
+        settled."""
         refusals = self._context.refused(self.listener.name)
         narrowing = Isolation(self._context, self.listener.name, refusals)
         try:
@@ -204,8 +207,8 @@ class Queue:
         return "again"
 
     async def _next(self, state: Any) -> ClaimedRange | Again | None:
-        """What is to be taken next. Of four turns two go by priority, one to the delivery that
-        has been due for longest, and one to the log: so nobody waits forever."""
+        """What to claim next. Of four turns two go by priority, one to the delivery that has been
+        due for longest, and one to the log, so that nothing waits forever."""
         taker, size = self._taker, self._pace.size
         taken: ClaimedRange | Again | None = None
         if state["free_in"] is not None and state["free_in"] <= 0:
@@ -229,7 +232,7 @@ class Queue:
         times = [each for each in (state["due_in"], state["free_in"]) if each is not None]
         if not times:
             return None
-        # What is due or free by now and was not to be had is locked by somebody.
+        # What is due or free and could not be claimed is locked by somebody.
         return min(times) + 0.002 if min(times) > 0 else LOCKED_RETRY_SECONDS
 
     async def _work(self, lease: Lease, taken: ClaimedRange) -> None:

@@ -1,8 +1,8 @@
 """A range of a queue as a source: all of its deliveries are there from the start.
 
 Invariant: the range's row says which of its events are not settled; each write under its lease
-takes away those that are, in one transaction with what became of them, and the last one deletes
-the row. Whoever takes the range over reads from it what is left.
+removes those that are, in one transaction with their outcomes, and the last one deletes the row.
+Whoever takes the range over reads from it what is left.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class RangeSource:
         self.statements = context.statements.ranges
         self.lanes = LooseLanes() if limits is None else LimitedLanes(limits)
         self._rows = rows
-        """What the claim returned; None: it is to be read, another process had it."""
+        """What the claim returned; None: another process had it, and it has to be read."""
         self._read = read
         self._changed = changed
         self._items: list[InFlight] = []
         self._requested: set[int] = set()
-        """Positions to be cancelled, as far as that was known before they were read."""
+        """Positions to be cancelled, if that was known before they were read."""
 
     @property
     def size(self) -> int:
@@ -94,7 +94,7 @@ class RangeSource:
         return aside + self._withdrawn(rows)
 
     def _withdrawn(self, rows: Sequence[Any]) -> list[InFlight]:
-        """Those that somebody cancelled before they could begin."""
+        """Those that somebody cancelled before they could start."""
         asked = "cancel_requested" in rows[0].keys()  # noqa: SIM118 - no dict
         requested = {row[ID] for row in rows if asked and row["cancel_requested"]} | self._requested
         found = (self.withdraw(each) for each in sorted(requested))
@@ -113,7 +113,7 @@ class RangeSource:
 
     def settled(self, items: Sequence[InFlight]) -> bool:
         if any(item.outcome != "done" for item in items):
-            self._changed()  # a delivery has a row now, and a time
+            self._changed()  # a delivery has a row and a due time now
         return bool(items)
 
     def follow(self, parked: InFlight) -> list[InFlight]:  # noqa: ARG002 - see the protocol
@@ -182,8 +182,8 @@ def range_loop(
     limits: ConcurrencyLimits | None,
     changed: Callable[[], None],
 ) -> DeliveryLoop[RangeSource]:
-    """A delivery loop for one range. *rows* are what the claim returned; None: they are to be
-    *read*. *changed* is called when a delivery of the range has a row of its own, and a time."""
+    """A delivery loop for one range. *rows* are what the claim returned; None: *read* them.
+    *changed* is called when a delivery of the range gets a row of its own, and a due time."""
     progress = Progress(lease.position, lease.gaps, lease.revision)
     quarantine = CrashQuarantine(lease.crashes, lease.suspects, listener)
     source = RangeSource(

@@ -1,4 +1,4 @@
-"""Which events are to be taken, and where the queue stands after it. Pure."""
+"""Which events to claim, and where the queue's cursor is then. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ..position.progress import Progress
 
 PASSED_OVER = 10_000
-"""Ids of other listeners' events after which the cursor is written for them alone, at once."""
+"""Ids of other listeners' events that were passed, after which the cursor is written at once."""
 
 
 def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
-    """Cursor and gaps after *taken* were taken and nothing else was. Pure."""
+    """Cursor and gaps after *taken* were claimed and nothing else was. Pure."""
     ids = sorted(taken)
     left, highest = gaps.copy(), max(position, ids[-1])
     left.add(position + 1, highest)
@@ -28,12 +28,13 @@ def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]
 
 
 def is_for_later(row: Any) -> bool:
-    """Not now, or not before all others: such a delivery gets a row."""
+    """Scheduled, or of low priority: such a delivery gets a row."""
     return bool(row[PRIORITY] < 0 or (row[WAIT] is not None and row[WAIT] > 0))
 
 
 def within(rows: Sequence[Any], most: int) -> tuple[list[Any], list[Any]]:
-    """Those to take, of which *most* are for now and any number for later; and the others. Pure."""
+    """Those to claim, of which at most *most* are for now and any number for later; and the others.
+    Pure."""
     now = [row for row in rows if not is_for_later(row)]
     if len(now) <= most:
         return list(rows), []
@@ -41,13 +42,13 @@ def within(rows: Sequence[Any], most: int) -> tuple[list[Any], list[Any]]:
 
 
 def scheduled(row: Any, forever: float) -> dict[str, Any]:
-    """The row of one that is for later, in *forever* seconds at most. Pure."""
+    """The row of one that is for later, due in at most *forever* seconds. Pure."""
     delay = min(max(row[WAIT] or 0.0, 0.0), forever)
     return {"position": row[ID], "state": "scheduled", "delay": delay, "attempts": 0}
 
 
 class Selection:
-    """What is to be taken, and where the queue stands after it."""
+    """What to claim, and where the queue's cursor is then."""
 
     def __init__(
         self,
@@ -58,8 +59,8 @@ class Selection:
         snapshot: HorizonSnapshot,
     ) -> None:
         self.snapshot = snapshot
-        """After which it was read."""
-        # As is_for_later, without a call for each event.
+        """The snapshot after which it was read."""
+        # What is_for_later does, without a call for each event.
         self.later = [
             row for row in rows if row[PRIORITY] < 0 or (row[WAIT] is not None and row[WAIT] > 0)
         ]
@@ -67,12 +68,12 @@ class Selection:
         self.now = [row for row in rows if row[ID] not in late] if late else rows
         self.gaps = gaps
         passed = position - old.saved.position
-        # Retention waits for a hole in the queue's row, also when nobody can fill it any more.
+        # Retention waits for a hole in the queue's row, even when nobody can fill it anymore.
         was_open = old.saved.gaps != "[]"
         is_closed = was_open and gaps.up_to(old.saved.position).dump() != old.saved.gaps
         is_passed = bool(self.later) or passed >= PASSED_OVER or is_closed
         self.is_passed_over = not self.now and is_passed
-        """Nothing is taken, and yet the cursor is written, at once."""
+        """Nothing is claimed, and yet the cursor is written, at once."""
         stood = old.saved.position, old.saved.gaps
         self.moved: dict[str, Any] = {
             "revision": old.saved.revision,

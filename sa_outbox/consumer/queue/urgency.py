@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..shared.reads import Reads
 
 FAIR_SHARE = 0.1
-"""Part of the time that may go into looking for tenants whose events are far behind others'."""
+"""Fraction of the time that may be spent on finding tenants whose events are far behind others'."""
 FAIR_WINDOW = 200_000
-"""Ids at which such a read looks."""
+"""Ids that such a read examines."""
 TURNS = 1000
-"""Events for which such a read tells the order: for several ranges, so that a tenant with few
-events has them all handled before the next such read."""
+"""Events for which such a read determines the order: enough for several ranges, so that a tenant
+with few events has them all handled before the next such read."""
 
 
 class Urgency:
@@ -37,7 +37,7 @@ class Urgency:
         self._differ = Query(claims.differ(context.tables, listener.on))
         self._choose_turns = Query(claims.turns(context.tables, listener.on))
         self._turns: list[int] = []
-        """Events to be taken next, for several ranges: of each tenant the first, and so on."""
+        """Events to claim next, for several ranges: of each tenant the first, then the second."""
         self._fair_at = 0.0
 
     async def read(
@@ -63,7 +63,7 @@ class Urgency:
             self._turns = [row["id"] for row in chosen]
             now = monotonic()
             self._fair_at = now + (now - began) / FAIR_SHARE
-        # Others may have taken some since, or we ourselves.
+        # Some may have been claimed since, by others or by us.
         self._turns = [each for each in self._turns if each > old.read_to or each in old.holes]
         if not self._turns:
             return []

@@ -2,7 +2,7 @@
 
 ========================  ========================================================================
 ``registration.py``       makes the listeners known to the database: where each cursor begins
-``verification.py``       the assumptions that reading stands on: checked at the start and while
+``verification.py``       the assumptions that reading relies on: checked at the start and while
                           running
 ``copies.py``             a copy of the database acts on nothing outside it until somebody adopts
                           it

@@ -1,8 +1,8 @@
-"""Alerts that no dead letter stands behind: one event for each cause, whoever sees it first.
+"""Alerts that no dead letter causes: one event per cause, from the process that sees it first.
 
 Every process sees the same orphan and the same open transaction. An idempotency key for the cause
-is claimed in the transaction that adds the event: the second finds it taken, and so does the first
-when it looks again, until the key has expired.
+is claimed in the transaction that adds the event: the second process finds it taken, and so does
+the first when it checks again, until the key has expired.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _raise_once(
     event = {"event_id": event_id, "event_type": event_type, "payload": payload}
     connections, statements = context.connections, context.statements
     try:
-        # Shielded: cancelled on the way, asyncpg would leave an error behind for the loop.
+        # Shielded: if cancelled midway, asyncpg would leave an unretrieved error in the loop.
         limit = context.settings.statement_timeout.total_seconds()
         with anyio.fail_after(limit, shield=True):
             async with connections.connection() as connection, connection.transaction():
@@ -74,5 +74,5 @@ async def _raise_once(
     except Exception as error:
         if not is_database_error(error):
             raise
-        # What it tells of is in the log and in the metrics; reading and listeners must go on.
+        # Its cause is in the log and in the metrics too; reading and listeners must continue.
         context.emit(DatabaseAway("alerts", type(error).__name__, lifetime))

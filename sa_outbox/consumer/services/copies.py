@@ -1,8 +1,7 @@
 """A copy of the database acts on nothing outside it, until somebody adopts it.
 
-Listeners declared ``external=True`` are neither claimed nor, as queues, taken from; all others go
-on where they stood. What is withheld stands in ``ConsumerContext.withheld``, and those who claim
-look there.
+Listeners declared ``external=True`` are not claimed, nor are ranges of such queues; all others
+continue where they were. Whoever claims checks ``ConsumerContext.withheld`` first.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Copies:
         self._followers: list[tuple[Working, AutoResetEvent]] = []
 
     def follow(self, working: Working, bell: AutoResetEvent) -> None:
-        """Have *working* stop what is withheld, and *bell* rung when something may be claimed."""
+        """Have *working* stop what is withheld, and ring *bell* when something may be claimed."""
         self._followers.append((working, bell))
 
     def found(self, home: Home) -> None:

@@ -1,8 +1,8 @@
 """Recurring events: adding the event of each tick, in whichever process comes first.
 
 Every consumer sleeps until the next tick of any cron, and all wake at once. The row of a cron is
-locked, and says which tick had its event last: who comes second finds nothing to do. The events
-and the new ``last_tick`` are one transaction, so a process that dies on the way leaves neither.
+locked, and shows which tick had its event last: whoever comes second finds nothing to do. The
+events and the new ``last_tick`` are one transaction, so a process that dies midway leaves neither.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 MAX_SLEEP_SECONDS = 3600.0
-"""Seconds. A local clock may run at another speed than the database's, or stand still while the
-machine sleeps, and the database's may be set: it is asked again from time to time."""
+"""A local clock may run at another speed than the database's, or stand still while the machine
+sleeps, and the database's may be set: it is read again from time to time."""
 MIN_SLEEP_SECONDS = 0.001
 IDLE_TIMEOUT = "30s"
 """How long a process that stopped in the middle keeps the others waiting."""
@@ -108,9 +108,9 @@ class CronService:
         return max(pause, MIN_SLEEP_SECONDS)
 
     async def _add_events(self, recurring: Recurring) -> bool:
-        """Whether there were ticks that no other process was quicker with."""
+        """Whether there were ticks for which no other process was faster."""
         settings, statements = self._context.settings, self._context.statements
-        # Shielded: cancelled on the way, asyncpg would leave an error behind for the loop.
+        # Shielded: if cancelled midway, asyncpg would leave an unretrieved error in the loop.
         with anyio.fail_after(settings.probe_timeout.total_seconds(), shield=True) as scope:
             connections = self._context.connections
             async with connections.connection() as connection, connection.transaction():

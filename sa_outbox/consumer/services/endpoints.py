@@ -1,7 +1,7 @@
 """The webhook endpoints that a consumer serves: read at its start, and watched for changes.
 
-A change of the table ends the work of all listeners in good order and begins it again with the
-listeners that there are now: rare, and no way of its own through everything that starts and stops.
+A change of the table stops all listeners gracefully and starts them again with the new endpoints:
+rare, and it needs no code of its own for starting and stopping some of them.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Endpoints:
         self._revision: object = None
         self.listeners: Sequence[Listener] = ()
         self.names: Sequence[str] = ()
-        """Of the listeners of all endpoints, disabled ones too: they are nobody's orphans."""
+        """Those of all endpoints' listeners, including disabled ones: they are not orphans."""
 
     async def read(self) -> None:
-        """What is there now becomes ``listeners``."""
+        """Read the endpoints that exist now into ``listeners``."""
         async with self._engine.connect() as connection:
             self._revision, rows = await connection.run_sync(self._read)
         self.names = [PREFIX + row["name"] for row in rows]
@@ -93,7 +93,7 @@ class Endpoints:
                 await stopped.wait()
 
     async def changed(self) -> None:
-        """Return when something is not as it was read."""
+        """Return when something has changed since it was read."""
         while True:
             await anyio.sleep(REFRESH_SECONDS)
             try:
@@ -117,7 +117,7 @@ class Endpoints:
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in (NOT_THERE, NOT_PERMITTED):
                 raise
-            return None, []  # verify() says so, and what fixes it
+            return None, []  # verify() reports it, and how to fix it
 
     def _read_revision(self, connection: Connection) -> object:
         return tuple(connection.execute(sql.revision(self._tables)).one())

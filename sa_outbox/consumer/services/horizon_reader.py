@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 HELD_AFTER_SECONDS = 10.0
-"""Seconds that the horizon stands still before its holders are named, and between tellings."""
+"""Seconds that the horizon has not moved before its holders are reported, and between reports."""
 FIRST_FEW = 32
-"""Events that are read for all listeners at once: about as many as one wakeup usually finds."""
+"""Events that are read for all listeners at once: about as many as a wakeup usually finds."""
 MAX_COUNTED = 1000
 """Ids that nobody drew are counted up to here."""
 _EACH = BUDGET // FIRST_FEW
@@ -52,7 +52,7 @@ class HorizonReader:
     """Asks for the ceiling, then for the holders.
 
     A connection that was not used before, or a failure, means that the server may be another one:
-    the memory of writers starts afresh. After a connection has ended, everything that is remembered
+    the memory of writers is cleared. After a connection has ended, everything that is remembered
     is compared with the database before a snapshot is used: ``lease/continuity.py``. The
     connections are those of the reads that follow, so that these meet a server process that is
     awake.
@@ -75,11 +75,11 @@ class HorizonReader:
         self._moved_at = monotonic()
         self._undrawn_emitted_at = -HELD_AFTER_SECONDS
         self._passes = False
-        """The first few could not be read: whoever wants them reads for himself."""
+        """The first few could not be read: each loop reads for itself."""
 
     async def first_few(self, above: int) -> list[Any]:
-        """The first events above that id, before the horizon is read: whoever finds no hole in them
-        needs no snapshot, and has them a round trip sooner."""
+        """The first events above that id, before the horizon is read: a loop that finds no hole in
+        them needs no snapshot, and has them a round trip sooner."""
         if self._passes:
             self._passes = False
             return []
@@ -119,7 +119,7 @@ class HorizonReader:
         return snapshot
 
     async def _emit_undrawn(self) -> None:
-        """They are left alone until the sequence has come to them, or somebody has deleted them."""
+        """They are ignored until the sequence has reached them, or somebody has deleted them."""
         now = monotonic()
         if now - self._undrawn_emitted_at >= HELD_AFTER_SECONDS:
             self._undrawn_emitted_at = now
@@ -138,7 +138,8 @@ class HorizonReader:
         return row
 
     async def _is_confirmed(self, row: Any, era: int) -> bool:
-        """Whether what is remembered is of the history that *row* was read from, in this *era*."""
+        """Whether what is remembered belongs to the history that *row* was read from, in this
+        *era*."""
         continuity, newest = self._continuity, self._continuity.newest
         if continuity.era != era:
             return False

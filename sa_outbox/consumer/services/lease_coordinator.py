@@ -1,4 +1,4 @@
-"""Claiming listeners, and giving them back."""
+"""Claiming listeners, and releasing them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 OVERDUE_SECONDS = 2.0
-"""Seconds that something is free before others than the one whose share it is claim it."""
+"""Seconds after which something that is free may be claimed by a process whose share it is not."""
 
 
 class LeaseCoordinator:
     """The leases of one consumer process; its *owner* is unique per start. For its *queues* it only
-    says that it works for them: their ranges are leased elsewhere.
+    announces that it works on them: their ranges are leased elsewhere.
 
     With *shares*, it announces itself and has its share of the listeners, and of their partitions.
-    Without, for a process that leaves when all is done, it takes what is free.
+    Without, for a process that stops when everything is handled, it claims what is free.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class LeaseCoordinator:
         self.hand_over: list[Key] = []
         """Held, and more than our share."""
         self.unclaimed: dict[Key, float] = {}
-        """Free, or about to be given back by us; and since when we know it."""
+        """Free, or about to be released by us; and since when we know that."""
         self.lost: list[Lease] = []
-        """Held, as we thought at the last survey; a person has moved the listener."""
+        """Held according to us, and not at the last survey: an operator has moved the listener."""
         self._kept_until: dict[Key, float] = {}
         self._next_expiry: float | None = None
         self._barriers: dict[Key, int | None] = {}
         self.is_closing = False
-        """What is free from now on is for others: among it is what we have just given back."""
+        """What is free from now on is for others, including what we have just released."""
         self._reported: set[tuple[str, int]] = set()
 
     @property
@@ -90,7 +90,7 @@ class LeaseCoordinator:
         await self._context.connections.rows(self._context.statements.notify_released)
 
     async def claim(self) -> list[Lease]:
-        """Claim what is free and ours to claim; the caller works for each and gives it back."""
+        """Claim what is free and in our share; the caller works on each and releases it."""
         shares = await self._survey()
         if not shares.claim or self.is_closing:
             return []
@@ -109,7 +109,7 @@ class LeaseCoordinator:
             lease.barrier = self._barriers.get(lease.key)
             self.held[lease.key] = lease
             if self.unclaimed.pop(lease.key, began) <= began - OVERDUE_SECONDS:
-                # Whose it should have been may come yet; not back and forth all the time.
+                # The process whose share it is may still come: not back and forth each time.
                 self._kept_until[lease.key] = began + self._duration
             self._context.emit(
                 LeaseClaimed(
@@ -142,7 +142,7 @@ class LeaseCoordinator:
             units.append(Claimable(key, owner, consumers, is_claimable=not row["at_barrier"]))
             if lease is not None or row["name"] not in self._listeners:
                 continue
-            if owner is None or owner == self.owner:  # ours: forgotten, and not given back yet
+            if owner is None or owner == self.owner:  # ours: forgotten, and not released yet
                 unclaimed[key] = self.unclaimed.get(key, began)
             if owner is not None:
                 expiries.append(row["expires_in"])
@@ -155,11 +155,11 @@ class LeaseCoordinator:
         return shares
 
     def seconds_to_claim(self) -> float | None:
-        """Until something may be claimed that could not be: a lease of others expires, or one
-        that is free becomes anybody's. None: nobody knows."""
+        """Seconds until something may be claimed that could not be: a lease of others expires, or
+        one that is free is overdue. None: unknown."""
         now = monotonic()
         waits = [] if self._next_expiry is None else [max(0.01, self._next_expiry + 0.005 - now)]
-        # Of those that are overdue, we could have claimed what can be claimed.
+        # Those that are overdue and can be claimed, we have claimed.
         waits += [
             max(OVERDUE_SECONDS / 4, since + OVERDUE_SECONDS - now)
             for since in self.unclaimed.values()
@@ -167,7 +167,7 @@ class LeaseCoordinator:
         return min(waits, default=None)
 
     async def release(self, lease: Lease) -> None:
-        """Give it back: free for others at once."""
+        """Release it: free for others at once."""
         rows = await self._context.connections.rows(
             self._context.statements.release,
             name=lease.listener,
@@ -181,11 +181,11 @@ class LeaseCoordinator:
             await self.notify_others()
 
     async def release_all(self) -> None:
-        """Give back what is leased to us though we do not know of it, or could not give it back: a
-        claim whose answer was lost. Nothing, as a rule. Only when nothing is worked for."""
+        """Release whatever is still leased to us: after a claim whose answer was lost, or a release
+        that failed. Usually nothing. Only when no work is left."""
         connections, statements = self._context.connections, self._context.statements
         rows = await connections.rows(statements.release_all, owner=self.owner)
-        if self._queues:  # else this role may have no right on their ranges
+        if self._queues:  # otherwise this role may have no rights on their ranges
             rows += await connections.rows(statements.ranges.release_all, owner=self.owner)
         if rows:
             await self.notify_others()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 async def register(
     context: ConsumerContext, listeners: Iterable[Listener], declared: Iterable[str]
 ) -> None:
-    """Give each of *listeners* a cursor, and each of its partitions one, unless it has; tell of
-    cursors nobody declares. Raises :class:`ConfigError`."""
+    """Give each partition of each of *listeners* a cursor, unless it has one; report cursors that
+    nobody declares. Raises :class:`ConfigError`."""
     rows = await context.connections.rows(context.statements.registered)
     known = {row["name"]: row["position"] for row in rows}
     counts = {row["name"]: row["count"] for row in rows}
@@ -59,7 +59,7 @@ async def _register(context: ConsumerContext, listener: Listener) -> None:
         fingerprint=listener.fingerprint,
         types=_types(listener),
     )
-    if made:  # else another process was quicker
+    if made:  # otherwise another process was faster
         context.emit(ListenerRegistered(listener.name, position))
 
 
@@ -83,10 +83,10 @@ async def _beginning(context: ConsumerContext, listener: Listener) -> tuple[int,
 
 
 async def _holes(context: ConsumerContext, ceiling: int) -> Gaps:
-    """Where events below *ceiling*, a visible id, may be being written: they are not passed by.
+    """Where events below *ceiling*, a visible id, may be uncommitted: they must not be skipped.
 
     In the order of the grace period: the ceiling, the writers, then the ids that are missing. A
-    missing id belongs to one of those writers, or to nobody any more; without writers, to nobody.
+    missing id belongs to one of those writers, or will never appear; without writers, none will.
     """
     connections, statements = context.connections, context.statements
     writers = await connections.rows(statements.holders)

@@ -1,4 +1,4 @@
-"""The assumptions that the reading stands on: verified at the start, and again while running."""
+"""The assumptions that reading relies on: verified at the start, and again while running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
 
 WITHHELD_POLL_SECONDS = 30.0
-"""Seconds between two checks of a copy: whoever adopts it may use another channel, or none."""
+"""Seconds between two checks of a copy: its adoption may be notified on another channel, or not at
+all."""
 
 
 class Verification:
@@ -57,7 +58,7 @@ class Verification:
         }
 
     async def verify(self) -> None:
-        """Raise ``SchemaError`` unless everything holds that the reading stands on; and find out
+        """Raise ``SchemaError`` unless everything holds that reading relies on; and find out
         whether this is a copy."""
         home = await to_its_end(self._find_home())
         for forwarding in self._forwardings:
@@ -76,7 +77,7 @@ class Verification:
             withheld = self._context.withheld
             await self.bell.wait(min(interval, WITHHELD_POLL_SECONDS) if withheld else interval)
             try:
-                # Shielded: cancelled on the way, the engine's pool would log an error for it.
+                # Shielded: if it were cancelled midway, the engine's pool would log an error.
                 with anyio.move_on_after(limit, shield=True):
                     await self.verify()
             except Exception as error:
@@ -84,11 +85,11 @@ class Verification:
                     raise
 
     def _verify(self, connection: Connection) -> Home:
-        # It locks tables, if only against DDL: not forever, if this process is suspended.
+        # It locks tables, if only against DDL: bounded, in case this process is suspended.
         duration = self._context.settings.lease_duration.total_seconds()
         connection.execute(bound(), {"duration": duration})
         schema.verify_consuming(connection, self._names, **self._needs)
-        # From now on of these tables, wherever the search_path of a connection leads: a handler
-        # may have changed it for the connection, which is another's then.
+        # With their schema from now on, whatever the search_path is: a handler may have changed
+        # it on the connection that is used for the next check.
         self._names = self._context.tables.names
         return settle_home(connection, self._names)

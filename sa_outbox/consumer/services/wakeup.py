@@ -2,7 +2,7 @@
 
 A notification may be lost, doubled or late without harm, for the consumer polls as well: seldom
 while this connection is known to listen, often while it is not. Nothing here raises when the
-database is away. LISTEN connections die without a word (a firewall, a pooler, a server that is
+database is away. LISTEN connections die silently (a firewall, a pooler, a server that is
 gone), so it is asked from time to time what it listens on. Whoever may connect may notify, ten
 thousand times a second: each kind is obeyed at once, and only so often.
 """
@@ -42,12 +42,12 @@ SURVEYS_PER_SECOND, SURVEYS_AT_ONCE = 20.0, 20
 """For what was released or cancelled."""
 VERIFICATIONS_PER_SECOND, VERIFICATIONS_AT_ONCE = 0.2, 2
 PING = "ping "
-"""Beginning of a message that only its sender listens to."""
+"""Beginning of a message that only its sender reacts to."""
 
 
 class NotListening(Exception):
-    """The connection answers and hears nothing: a pooler lends its server connection to others.
-    Give the consumer an address past it (``--listen-url``)."""
+    """The connection answers and receives nothing: a pooler lends its server connection to others.
+    Give the consumer an address that bypasses it (``--listen-url``)."""
 
 
 class Wakeup:
@@ -106,7 +106,7 @@ class Wakeup:
                 if self.is_listening:  # a new outage
                     backoff.reset()
                     self.is_listening = False
-                    self._lost()  # who sleeps until the next poll has reckoned with us
+                    self._lost()  # those who sleep until the next poll rely on us
                 name, pause = type(error).__name__, backoff.next()
                 self._observers.emit(DatabaseAway("LISTEN", name, pause))
             finally:
@@ -115,7 +115,7 @@ class Wakeup:
             await anyio.sleep(pause * uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     async def _listen(self) -> None:
-        # Shielded: of a connect that is cancelled, asyncpg leaves an error behind for the loop.
+        # Shielded: asyncpg leaves an unretrieved error in the loop when a connect is cancelled.
         with anyio.fail_after(self._probe_timeout, shield=True):
             driver = await self._connect()
         ended = AutoResetEvent()
@@ -126,7 +126,7 @@ class Wakeup:
             await self._try()
             self.is_listening = True
             self._observers.emit(Listening(self._channel))
-            # What was committed before LISTEN was on has notified nobody.
+            # Nobody was notified of what was committed before LISTEN.
             self._reconnected(self._had_trouble)
             while not await ended.wait(self._probe_interval):
                 await self._probe(driver)
@@ -135,8 +135,8 @@ class Wakeup:
             await close(driver, CLOSE_SECONDS)
 
     async def _try(self) -> None:
-        """Send a notification to ourselves, by another connection. Behind a pooler in transaction
-        mode LISTEN succeeds, and even says that it listens, and nothing is ever heard."""
+        """Send a notification to ourselves, over another connection. Behind a pooler in transaction
+        mode LISTEN succeeds, the channel is even listed, and nothing is ever received."""
         self._pinged = f"{PING}{secrets.token_hex(8)}"
         with anyio.fail_after(self._probe_timeout):
             await self._ping(message=self._pinged)
@@ -168,7 +168,7 @@ class Wakeup:
 
 
 def poll_interval(settings: ConsumerSettings, wakeup: Wakeup | None) -> float:
-    """Seconds between two polls: seldom while notifications are heard, often otherwise."""
+    """Seconds between two polls: long while notifications are received, short otherwise."""
     interval = settings.poll_interval
     if wakeup is None or not wakeup.is_listening:
         interval = min(interval, settings.poll_interval_without_notify)

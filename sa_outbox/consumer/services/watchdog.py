@@ -1,7 +1,7 @@
 """Noticing that something blocks the event loop, while it does.
 
-A blocked loop renews no lease, hears no notification and stops for no signal; and it can't say so
-itself. So a thread asks it to answer, again and again, and tells where it stands when it does not.
+A blocked loop renews no lease, receives no notification and stops for no signal; and it can't
+report that itself. So a thread probes it regularly, and reports its stack when it does not answer.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from sa_outbox.observe import Observers
 
 MAX_FRAMES = 30
-"""Of a stack, the innermost."""
+"""Number of the innermost calls of a stack that are reported."""
 MAX_CHARACTERS = 8_000
 MAX_PROBE_INTERVAL_SECONDS = 1.0
-"""Most seconds between two questions."""
+"""Maximum seconds between two probes."""
 JOIN_SECONDS = 5.0
-"""Seconds to wait for the thread at the end. It takes them only if an observer does."""
+"""Seconds to wait for the thread at the end. Only a slow observer makes it take that long."""
 
 
 class Watchdog:
@@ -63,12 +63,12 @@ class Watchdog:
         while not self._stopping.wait(min(MAX_PROBE_INTERVAL_SECONDS, self._blocked_after / 4)):
             self._answered.clear()
             if self._stopping.is_set():
-                return  # looked at after clear(), or the last set() might be the one that is lost
+                return  # checked after clear(), otherwise the last set() could be lost
             asked_at = monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._answered.set)
             except RuntimeError:
-                return  # the loop is closed: it was left without the end of "with"
+                return  # the loop was closed without leaving the "with"
             if not self._answered.wait(self._blocked_after):
                 stack = stack_of(self._watched)
                 self._observers.emit(LoopBlocked(monotonic() - asked_at, stack))
@@ -76,7 +76,7 @@ class Watchdog:
 
 
 def stack_of(thread: int) -> str:
-    """Where a thread stands at this moment: its innermost calls, no values. Empty if it is gone."""
+    """What a thread is executing: its innermost calls, without values. Empty if it is gone."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, for debuggers like this
     if frame is None:
         return ""

@@ -197,7 +197,7 @@ class LogPartitions:
 
     async def _begin(self, pieces: list[Bounds], drawn: Drawn) -> bool:
         filling = (await self.layout()).filling
-        for one in filling:  # left by somebody who died, when partitions were of another size
+        for one in filling:  # left by a process that died, when partitions had another size
             if any(_clash(one, piece) for piece in pieces):
                 await self._discard(one.name)
         for one in pieces:

@@ -127,5 +127,5 @@ def _overhead(name: str) -> int:
     """Bytes of a header without its value; 0: it is not sent, the content type covers it."""
     if name.lower() == _CONTENT_TYPE:
         return 0
-    name.encode()  # refuses what is no text
+    name.encode()  # refuses anything that is not text
     return OVERHEAD_OF_HEADER + 4 * len(name)

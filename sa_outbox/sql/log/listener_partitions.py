@@ -26,8 +26,8 @@ BARRIER_SECONDS = 30.0
 
 
 def partition_of(key: str, position: str, count: str) -> str:
-    """SQL for the partition of an event with this *key* and *position*. Used by whoever writes a
-    row of ``outbox_deliveries``, too."""
+    """SQL for the partition of an event with this *key* and *position*. Also for every
+    statement that writes a row of ``outbox_deliveries``."""
     digest = f"substring(sha256(convert_to({key}, 'UTF8')) FROM 1 FOR 4)"
     number = f"CAST(CAST('x' || encode({digest}, 'hex') AS bit(32)) AS bigint)"
     return f"mod(CASE WHEN {key} IS NULL THEN {position} ELSE {number} END, {count})"

@@ -251,9 +251,9 @@ def take_due(tables: Tables) -> TextClause:
     """Create a range for :owner of up to :limit due deliveries of the queue :name.
 
     Of priority :least or more, by priority, or with :by_age the oldest first. Columns of an event,
-    then attempts, state, and those of a lease; a careful read, and only what it brings is
-    taken. If the events of all of them are gone, one row with the lease alone: whoever has it knows
-    of it. Locks the deliveries it takes and passes by those that others take.
+    then attempts, state, and those of a lease; a careful read, and only what it returns is
+    claimed. If the events of all of them are gone, one row with the lease alone, so that its owner
+    knows of it. Locks the deliveries it claims and skips those that others have locked.
     """
     deliveries, ranges = quoted(tables.deliveries), quoted(tables.ranges)
     inner = f"""

@@ -89,7 +89,7 @@ def read(tables: Tables, types: Sequence[str]) -> TextClause:
 
     Columns of an event, then attempts and state of its delivery, if it has a row in this
     range, and whether somebody asked to cancel it. Not one that was cancelled. Replays come from
-    their dead letters. A careful read, of all of them: their lease is for all.
+    their dead letters. A careful read without a budget: one lease covers all of them.
     """
     known = """coalesce(d.attempts, 0) AS attempts, coalesce(d.state, '') AS state,
         d.cancel_requested_at IS NOT NULL AS cancel_requested"""

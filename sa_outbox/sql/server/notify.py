@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Select, TextClause
 
 RELEASED: Final = "released"
-"""Message after which consumers look which leases are free, and what is due."""
+"""Message after which consumers check which leases are free, and what is due."""
 CANCEL: Final = "cancel"
-"""Message after which consumers look what they are asked to cancel."""
+"""Message after which consumers check what they are asked to cancel."""
 ADOPTED: Final = "adopted"
-"""Message after which consumers look whether the database is still the one they know."""
+"""Message after which consumers check whether the database is still the one they know."""
 
 
 def notify(channel: str, message: str = "") -> Select[Any]:
-    """Tell everyone who listens on *channel* of this database to check for events.
+    """Notify everyone who listens on *channel* of this database, to check for events.
 
     ``pg_notify``, not ``NOTIFY``: the channel is a parameter, so no name needs quoting, and upper
     case stays upper case. The *message* is empty, because a wakeup carries no data; a consumer that
