@@ -8,27 +8,6 @@ Listeners do not wait for each other, nor for transactions of others.
 
 The path of an event, and the packages it passes:
 
-``runner.py``       the consumer: one task group from the start to the last lease released
-``supervisor.py``   starts and stops the services; passes each wakeup on to every loop
-``services/``       woken by a NOTIFY or a poll; they read the horizon and renew leases
-``fast_path.py``    offers new events to idle listeners before the horizon is read
-``loop/``           a listener under its lease: read past the cursor, hand out, settle, advance
-``queue/``          queues: claim a range of events, then run a loop over it
-``handler/``        calls the handler
-``transaction/``    around it, if it takes a session: its effects and the cursor, all or nothing
-``settle/``         writes the outcome and the cursor in one transaction
-``fault/``          decides whether an error is an event's fault
-``lease/``          who may move a cursor
-``position/``       a cursor's progress, and which ids can still appear
-``shared/``         what all loops share
-``connection/``     how they talk to the database
-``upkeep/``         removes what is old
-``drain.py``        waits until everything that is committed now is handled
-``backlog.py``      measures the backlog, for observers that want it
-``memory.py``       restarts loops from their rows after a failover lost commits
-``repartition.py``  changes how many partitions a listener has, while its consumers run
-==================  ==============================================================================
-=======
 ====================  ============================================================================
 ``runner.py``         the consumer: one task group from the start to the last lease released
 ``assembly.py``       puts together what one run consists of
