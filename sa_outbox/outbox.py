@@ -14,8 +14,8 @@ from .declare.declaration import H, Listeners, decorator, given_options
 from .declare.listener import ListenerOptions, RelayOptions
 from .declare.recurring import Crons, Recurring
 from .event.types import event_types
-from .producer.install import tables_of
 from .producer.producer import Producer
+from .producer.write import tables_of
 from .settings import Limits, Names, Settings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..errors import InvalidEvent, NotAtomic, WrongArgument
 from ..event.validation import checked_text
 from ..policy.checks import TEN_YEARS
 from ..producer import internals
-from ..producer.install import tables_of
+from ..producer.write import tables_of
 from ..sql.listener.inbox import mark_received
 from .caller import connection_of, resolve
 

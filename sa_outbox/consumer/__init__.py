@@ -13,9 +13,9 @@ The path of an event, and the packages it passes:
 ``assembly.py``       puts together what one run consists of
 ``supervisor.py``     starts and stops the services, from one list
 ``services/``         what runs beside the listeners: LISTEN, claims, verification, crons
-``fan_out.py``        passes on what a notification says
-``horizon_watch.py``  reads the horizon, after a NOTIFY or a poll, and wakes every loop
-``fast_path.py``      offers new events to idle listeners before the horizon is read
+``fan_out.py``        passes on what others notify beside new events
+``horizon_watch.py``  after a NOTIFY or a poll: offers new events to idle listeners at once, reads
+                      the horizon, wakes every loop
 ``lease_keeper.py``   claims listeners, renews all leases
 ``workload.py``       what the consumer works on: listeners under their leases, queues
 ``loop/``             a listener under its lease: read past the cursor, hand out, settle, advance

@@ -29,8 +29,7 @@ from .services.lease_coordinator import LeaseCoordinator
 from .services.verification import Verification
 from .services.wakeup import Wakeup, poll_interval
 from .shared.context import ConsumerContext
-from .shared.horizon_bell import HorizonBell
-from .shared.sync import ExclusiveGate
+from .shared.sync import ExclusiveGate, HorizonBell
 from .supervisor import Supervisor
 from .upkeep.service import MaintenanceService
 from .workload import Workload
@@ -188,7 +187,7 @@ def _wakeup(
         context.settings,
         context.observers,
         ping=partial(context.connections.rows, context.statements.ping),
-        notified=fan_out.notified,
+        notified=partial(context.bell.ring, "notify"),
         released=fan_out.released,
         cancelled=fan_out.cancelled,
         adopted=fan_out.adopted,

@@ -66,15 +66,15 @@ class BacklogMeter:
             if not is_database_error(error) and not isinstance(error, OutboxError):
                 raise
             self._away = True
-            self._context.emit(DatabaseAway(WHERE, type(error).__name__, interval))
+            self._context.observers.emit(DatabaseAway(WHERE, type(error).__name__, interval))
             return
         if self._away:
             self._away = False
-            self._context.emit(DatabaseBack(WHERE))
+            self._context.observers.emit(DatabaseBack(WHERE))
         in_flight = self._workload.in_flight()
         for each in found.listeners:
             if each.name in self._names:
-                self._context.emit(_measured(each, in_flight[each.name]))
+                self._context.observers.emit(_measured(each, in_flight[each.name]))
 
 
 def _measured(found: ListenerOverview, in_flight: int) -> BacklogMeasured:

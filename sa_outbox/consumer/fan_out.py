@@ -1,4 +1,4 @@
-"""Passes on what a notification says: to the horizon, the leases, the queues, the verification."""
+"""Passes on what LISTEN reports beside new events: to the leases, the queues, the verification."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ class FanOut:
         self._leases = leases
         self._workload = workload
         self._verification = verification
-
-    def notified(self) -> None:
-        """Events were committed."""
-        self._context.bell.ring("notify")
 
     def released(self) -> None:
         """Another process has given something back, or a person has changed something."""

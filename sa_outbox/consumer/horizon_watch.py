@@ -1,4 +1,5 @@
-"""Reads the horizon whenever something may have changed, and wakes every loop."""
+"""Offers new events to idle listeners, reads the horizon, and wakes every loop: whenever something
+may have changed."""
 
 from __future__ import annotations
 
@@ -11,19 +12,20 @@ from anyio import TASK_STATUS_IGNORED
 from sa_outbox.observe import Woken
 
 from .connection.errors import is_database_error
-from .fast_path import deliver_ahead_of_horizon
 from .shared.outage import Outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from anyio.abc import TaskStatus
 
+    from .loop.log_source import LogSource
+    from .loop.loop import DeliveryLoop
     from .position.horizon import HorizonSnapshot
     from .services.horizon_reader import HorizonReader
     from .services.verification import Verification
     from .shared.context import ConsumerContext
-    from .shared.horizon_bell import By
+    from .shared.sync import By
     from .workload import Workload
 
 MIN_HOLE_POLL_SECONDS, MAX_HOLE_POLL_SECONDS = 0.002, 0.25
@@ -31,6 +33,9 @@ MIN_HOLE_POLL_SECONDS, MAX_HOLE_POLL_SECONDS = 0.002, 0.25
 HOLES_POLL_SECONDS = 1.0
 """Seconds between two reads of the horizon while other listeners have holes open: to forget those
 that were rolled back."""
+HANDLER_TURNS = 4
+"""Turns of the event loop until a handler has started: sending a statement earlier would delay
+it."""
 
 
 class HorizonWatcher:
@@ -49,7 +54,7 @@ class HorizonWatcher:
         self._workload = workload
         self._verification = verification
         self._poll_interval = poll_interval
-        self._outage = Outage("horizon", context.emit)
+        self._outage = Outage("horizon", context.observers.emit)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -63,7 +68,7 @@ class HorizonWatcher:
             rung = await self._context.bell.wait(self._until_next_read(pause))
             if self._workload.is_empty:
                 continue
-            by = rung or ("open events" if self._waits_at_a_hole() else "poll")
+            by = rung or ("open events" if _wait_at_a_hole(self._workload.loops) else "poll")
             snapshot = await self._read(is_rung=rung is not None)
             if snapshot is not None:
                 is_quiet = rung is None and snapshot.final < snapshot.ceiling
@@ -83,30 +88,44 @@ class HorizonWatcher:
             await anyio.sleep(self._outage.goes_on(error))
             self._context.bell.ring("reconnect")
             return None
-        if self._outage.is_over():
+        if self._outage.is_away:
+            self._outage.ends()
             self._verification.bell.ring()
         return snapshot
 
     async def _deliver_ahead(self) -> None:
+        """Offer new events, before the horizon is read, to those who had read everything up to the
+        latest snapshot: they begin at once."""
         number = self._context.horizon.latest.number
         loops, queues = self._workload.loops, self._workload.queues
-        await deliver_ahead_of_horizon(self._reader, number, loops, queues)
+        waiting = [each for each in loops if each.source.new.are_all_final(number)]
+        resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
+        stands = [*(each.progress.read_to for each in waiting), *resting.values()]
+        if not stands:
+            return
+        rows = await self._reader.first_few(min(stands))
+        if not rows:
+            return
+        for loop in waiting:
+            loop.source.new.offer(rows)
+            loop.wake()
+        for queue in resting:
+            queue.offer(rows)
+        for _ in range(HANDLER_TURNS):
+            await anyio.lowlevel.checkpoint()
 
     def _wake(self, by: By, snapshot: HorizonSnapshot) -> None:
-        self._context.emit(Woken(by))
+        self._context.observers.emit(Woken(by))
         if by in ("poll", "reconnect"):  # what a notification would have said
             self._workload.look_for_requests()
             self._workload.look_for_due()
         self._workload.wake(snapshot)
         self._context.progressed()
 
-    def _waits_at_a_hole(self) -> bool:
-        return any(loop.source.new.wait_at_a_hole for loop in self._workload.loops)
-
     def _until_next_read(self, pause: float) -> float:
-        if self._waits_at_a_hole():
-            return pause
         loops, latest = self._workload.loops, self._context.horizon.latest
+        if _wait_at_a_hole(loops):
+            return pause
         interval = self._poll_interval()
         # A cursor finds out that there is a hole when it reads, which is after this.
         is_open = latest.final < latest.ceiling
@@ -115,3 +134,7 @@ class HorizonWatcher:
         if is_open or any(loop.source.new.are_open for loop in loops):
             return min(HOLES_POLL_SECONDS, interval)
         return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
+
+
+def _wait_at_a_hole(loops: Iterable[DeliveryLoop[LogSource]]) -> bool:
+    return any(loop.source.new.wait_at_a_hole for loop in loops)

@@ -62,7 +62,7 @@ class LeaseKeeper:
         every = renew_every(self._context.settings.lease_duration.total_seconds())
         renew_at, moves = monotonic() + every, clock.moves
         longest = min(every / 2, MAX_PAUSE_SECONDS)
-        outage = Outage("leases", self._context.emit, max_seconds=longest)
+        outage = Outage("leases", self._context.observers.emit, max_seconds=longest)
         bell = self._leases.bell
         while True:
             try:
@@ -74,7 +74,8 @@ class LeaseKeeper:
                     await self._renew()
                     renew_at = monotonic() + every
                 await self._claim(tasks)
-                outage.is_over()
+                if outage.is_away:
+                    outage.ends()
             except Exception as error:
                 if not is_database_error(error):
                     raise
@@ -117,7 +118,9 @@ class LeaseKeeper:
             await self._leases.announce()
         await self._memory.compare()
         ranges = sum(len(queue.held) for queue in self._workload.queues)
-        self._context.emit(LeasesKept(tuple(name for name, _ in self._leases.held), ranges))
+        self._context.observers.emit(
+            LeasesKept(tuple(name for name, _ in self._leases.held), ranges)
+        )
 
     def _drop_expired(self) -> None:
         for holder in self._workload.holders:

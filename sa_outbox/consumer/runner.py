@@ -25,6 +25,7 @@ from .services.endpoints import Endpoints, EndpointWatcher
 from .services.registration import chosen, register
 from .services.watchdog import Watchdog
 from .shared.stop_reason import StopReason
+from .shared.sync import Broadcast
 from .shared.task_errors import one_error
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Consumer:
         self._holds_leases = False
         """Of the last run: perhaps, for the database could not be asked at its end."""
         self._stop = anyio.Event()
-        self._progressed = anyio.Event()
+        self._progressed = Broadcast()
         self._services: Supervisor | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
@@ -209,7 +210,7 @@ class Consumer:
         if services is None:
             return None
         return await until_drained(
-            services, self._next_progress, stopped=self._stop.is_set, retries=retries
+            services, self._progressed.wait, stopped=self._stop.is_set, retries=retries
         )
 
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
@@ -232,7 +233,7 @@ class Consumer:
                 self._stop.set()
                 await self._leave(services)
                 self._services = None
-                self._progress()
+                self._progressed.ring()
                 for each in self._listeners:
                     if each.forwarding is not None:
                         await best_effort(each.forwarding.close(), CLOSE_SECONDS)
@@ -260,10 +261,10 @@ class Consumer:
         await best_effort(services.leases.withdraw(), CLOSE_SECONDS)
         with anyio.move_on_after(grace):
             while services.workload.is_at_work:
-                await self._next_progress()
+                await self._progressed.wait()
         services.cancel()
         while services.workload.holds_leases:
-            await self._next_progress()
+            await self._progressed.wait()
 
     async def _leave(self, services: Supervisor) -> None:
         """The last words to the database. Nothing is worked for any more."""
@@ -286,7 +287,7 @@ class Consumer:
             self.settings,
             self.observers,
             stop=self._stop_for,
-            progressed=self._progress,
+            progressed=self._progressed.ring,
         )
         try:
             yield context
@@ -306,10 +307,3 @@ class Consumer:
             only_drains=self._only_drains,
             more=[] if endpoints is None else [EndpointWatcher(endpoints, self._serve_again)],
         )
-
-    async def _next_progress(self) -> None:
-        await self._progressed.wait()
-
-    def _progress(self) -> None:
-        self._progressed.set()
-        self._progressed = anyio.Event()

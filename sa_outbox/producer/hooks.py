@@ -90,11 +90,12 @@ class Hooks:
                 f"the session's transaction is {internals.state_of(trans)}, an event added now "
                 "would never be written. Nothing was added"
             )
+        is_connecting, scope = internals.is_connecting(trans), internals.scope_of(trans)
         ledger = self._ledger(session)
-        if internals.is_connecting(trans):
+        if is_connecting:
             _refuse_too_late(session, ledger)
         ledger.check_room(pending, self._limits)
-        ledger.add(pending, internals.scope_of(trans))
+        ledger.add(pending, scope)
         if self._no_hook_comes(session, ledger):
             self._write_now(session, ledger)
 

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from ..errors import ConfigError, NotInstalled
 
 if TYPE_CHECKING:
-    from ..database.tables import Tables
     from ..event.contract import Contract
     from .pending import Pending
 
@@ -45,16 +44,6 @@ def owner_of(session: Session) -> Owner:
         if found is not None:
             return found
     raise not_installed(type(session))
-
-
-def tables_of(place: object, usual: Tables) -> Tables:
-    """The outbox's tables for this session. A handler's session names their schema explicitly,
-    whatever happened to its ``search_path``; for any other session, or if they have a schema, the
-    *usual* ones."""
-    found: Tables | None = getattr(place, "outbox_tables", None)
-    if found is None or usual.names.schema is not None:
-        return usual
-    return found if found.names.prefix == usual.names.prefix else usual
 
 
 def not_installed(cls: type) -> NotInstalled:

@@ -48,6 +48,7 @@ class Pending:
         "order",
         "refused_twice",
         "scope",
+        "size",
     )
 
     def __init__(
@@ -69,10 +70,7 @@ class Pending:
         self._fixed = fixed
         self._payload = payload
         self._key = key
-
-    @property
-    def size(self) -> int:
-        return len(self._fixed) + (len(self._payload) if isinstance(self._payload, str) else 0)
+        self.size = len(fixed) + (len(payload) if isinstance(payload, str) else 0)
 
     @property
     def is_deferred(self) -> bool:
@@ -131,13 +129,13 @@ def make_pending(
     tenant = checked_text("tenant", tenant)
     idempotency_key = checked_text("idempotency_key", idempotency_key)
     refused_twice = is_refused_twice(on_duplicate, idempotency_key)
+    run_at = checked_schedule(run_at, delay)
+    check_priority(priority)
     all_headers = _headers(headers, version)
     cause = present_cause()
     tenant = fill_in(name, tenant, all_headers, cause)
     if cause is not None:
         link_to_cause(name, all_headers, limits.max_causation_depth, limits.max_caused_events)
-    run_at = checked_schedule(run_at, delay)
-    check_priority(priority)
     encoded = value if deferred else _encoded(value, limits)
     made: Event[Any] = Event(
         name,
@@ -152,7 +150,7 @@ def make_pending(
     if tracing.present is not None and traced:
         tracing.present.added(made, all_headers)
     known = None if callable(key) or deferred else key
-    fixed = _written(made, known, all_headers, delay, limits)
+    fixed = _written(made, known, all_headers, run_at, delay, limits)
     return Pending(made, fixed, encoded, key, entity, refused_twice=refused_twice)
 
 
@@ -160,6 +158,7 @@ def _written(
     event: Event[Any],
     key: str | None,
     headers: dict[str, str | int],
+    run_at: datetime | None,
     delay: timedelta | None,
     limits: Limits,
 ) -> str:
@@ -173,8 +172,8 @@ def _written(
     if headers:
         size = limits.max_header_bytes
         fixed += f',"headers":{encode(headers, max_bytes=size, max_depth=2, field="headers")}'
-    if event.run_at is not None:
-        fixed += f',"run_at":"{event.run_at.isoformat()}"'
+    if run_at is not None:
+        fixed += f',"run_at":"{run_at.isoformat()}"'
     if delay is not None:
         fixed += f',"delay":{delay.total_seconds()!r}'
     if event.priority:

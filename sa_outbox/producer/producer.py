@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.orm import Session, scoped_session
 
-    from ..event.contract import Contract
     from ..event.event import Deferred, Event, EventOptions, Json
-    from ..settings import Limits, Settings
+    from ..settings import Settings
     from .install import AnySession
     from .pending import Pending
 
@@ -37,23 +36,15 @@ class Producer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.limits = settings.limits
+        self.tenant_setting = settings.tenant_setting
+        self.contract = settings.contract
         self.tables = tables(settings.names)
         self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._poke)
         self.write_pending: Callable[[Session], None] = self._hooks.write
         self._installed: set[type[Session]] = set()
-        self._notifies = settings.notifies  # read once: the hook after a commit must not fail
-
-    @property
-    def limits(self) -> Limits:
-        return self.settings.limits
-
-    @property
-    def tenant_setting(self) -> str | None:
-        return self.settings.tenant_setting
-
-    @property
-    def contract(self) -> Contract | None:
-        return self.settings.contract
+        # Read once: the hook after a commit must not fail.
+        self._notifies, self._channel = settings.notifies, settings.names.notify_channel
 
     def sessionmaker(
         self, bind: Engine | Connection | None = None, **options: Any
@@ -166,9 +157,8 @@ class Producer:
     def add_pending(self, session: Session, pending: Pending) -> None:
         if type(session) not in self._installed and not self.is_installed_on(type(session)):
             raise not_installed(type(session))
-        contract = self.settings.contract
-        if contract is not None:
-            contract.check(pending.event)
+        if self.contract is not None:
+            self.contract.check(pending.event)
         self._hooks.add(session, pending)
 
     def _flush(self, session: Session) -> None:
@@ -177,4 +167,4 @@ class Producer:
 
     def _poke(self, engine: Engine) -> None:
         if self._notifies:
-            notifier.poke(engine, self.settings.names.notify_channel)
+            notifier.poke(engine, self._channel)

@@ -22,7 +22,6 @@ from ..sql.server.transactions import abort
 from . import internals
 from .entity import give_back
 from .faults import QUOTING, without_data
-from .install import tables_of
 from .statements import Statements
 
 if TYPE_CHECKING:
@@ -54,6 +53,16 @@ class _Document(str):
         return f"<events, {len(self)} characters, not shown>"
 
 
+def tables_of(place: object, usual: Tables) -> Tables:
+    """The outbox's tables for this session. A handler's session names their schema explicitly,
+    whatever happened to its ``search_path``; for any other session, or if they have a schema, the
+    *usual* ones."""
+    found: Tables | None = getattr(place, "outbox_tables", None)
+    if found is None or usual.names.schema is not None:
+        return usual
+    return found if found.names.prefix == usual.names.prefix else usual
+
+
 class Writer:
     """Writes the pending events of any session into one outbox's log."""
 
@@ -74,7 +83,8 @@ class Writer:
                     return
                 held = self._write_round(session, ledger)
                 added_meanwhile = bool(ledger.pending)
-                ledger.put_back(held)
+                if held:
+                    ledger.put_back(held)
                 if not added_meanwhile:
                     return
         finally:

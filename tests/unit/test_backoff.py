@@ -25,17 +25,18 @@ def test_the_first_pause_is_not_longer_than_the_limit() -> None:
     assert Backoff(0.1, 0.05).next() == 0.05
 
 
-def test_an_outage_is_reported_each_time_and_its_end_once() -> None:
+def test_an_outage_is_reported_each_time_and_its_end_too() -> None:
     emitted: list[Observation] = []
     outage = Outage("leases", emitted.append)
 
     pauses = [outage.goes_on(OSError("gone")) for _ in range(2)]
-    over = [outage.is_over(), outage.is_over()]
+    was_away = outage.is_away
+    outage.ends()
 
     assert emitted == [
         DatabaseAway("leases", "OSError", 0.1),
         DatabaseAway("leases", "OSError", 0.2),
         DatabaseBack("leases"),
     ]
-    assert over == [True, False]
+    assert (was_away, outage.is_away) == (True, False)
     assert 0.05 <= pauses[0] <= 0.1 <= pauses[1] <= 0.2

@@ -7,7 +7,7 @@ from time import monotonic
 import anyio
 import pytest
 
-from sa_outbox.consumer.shared.throttle import Throttle
+from sa_outbox.consumer.services.wakeup import Throttle
 from tests.support import comes_true
 
 pytestmark = pytest.mark.anyio

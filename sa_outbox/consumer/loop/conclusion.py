@@ -44,7 +44,7 @@ class Conclusion:
     async def conclude(self, items: list[InFlight], error: BaseException | None) -> None:
         if self._away:
             self._away = False
-            self._context.emit(DatabaseBack(self._where))
+            self._context.observers.emit(DatabaseBack(self._where))
         if isinstance(error, KeyboardInterrupt):
             self._port.stop()  # at once: put back, the event would be taken again
             self.put_back(items)
@@ -142,7 +142,9 @@ class Conclusion:
                 else min(FIRST_PAUSE_SECONDS * 2**tries, MAX_PAUSE_SECONDS)
             )
             self._away = True
-            self._context.emit(DatabaseAway(self._where, type(again.cause).__name__, pause))
+            self._context.observers.emit(
+                DatabaseAway(self._where, type(again.cause).__name__, pause)
+            )
             await anyio.sleep(pause)
             if self._lease.has_ended():
                 raise self._lease.lost()

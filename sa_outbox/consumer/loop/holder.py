@@ -80,10 +80,10 @@ class HeldLeases(Generic[S]):
                 if error is None:
                     return
                 where, pause = f"listener {name}", backoff.next()
-                self._context.emit(DatabaseAway(where, type(error).__name__, pause))
+                self._context.observers.emit(DatabaseAway(where, type(error).__name__, pause))
                 if not await self._stands(loop, pause):
                     return
-                self._context.emit(DatabaseBack(where))
+                self._context.observers.emit(DatabaseBack(where))
         finally:
             last = self.loops.get(lease.key)
             if last is not None and last.lease is lease:
@@ -167,7 +167,7 @@ class HeldLeases(Generic[S]):
     async def _give_back(self, lease: Lease) -> None:
         self._leases.forget(lease)
         if lease.is_lost:
-            self._context.emit(LeaseDropped(lease.listener, lease.token, lease.part))
+            self._context.observers.emit(LeaseDropped(lease.listener, lease.token, lease.part))
             self._context.alibis.lost(lease, self._leases.lived)
         # Also when it was lost: perhaps only we believe so, after a sleep, and nobody else has
         # it. By its token nothing of another's can be released.

@@ -58,7 +58,7 @@ class LogSource:
         self._lane = listener.order_mode.lane
         one_by_one = listener.concurrency == 1 and not listener.call.batch
         self.lanes: AnyLanes = OneLane() if one_by_one else Lanes()
-        self._refusals = context.refused(listener.name)
+        self._refusals = context.refusals[listener.name]
         reader = Reader(listener, context.tables, lease.part, lease.count, self._refusals)
         self.new = NewEvents(
             reader, lease, progress, context.horizon, context.continuity, context.connections
@@ -161,7 +161,7 @@ class LogSource:
         that are not to be handled now."""
         if not rows:
             return []
-        self._context.emit(BatchRead(self._listener.name, len(rows), rows[-1][ID]))
+        self._context.observers.emit(BatchRead(self._listener.name, len(rows), rows[-1][ID]))
         if not self._is_ordinary(rows):
             return [item for row in rows if (item := self._sort(row, age)) is not None]
         lane = self._lane

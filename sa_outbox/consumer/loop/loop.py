@@ -75,7 +75,7 @@ class DeliveryLoop(Generic[S]):
         self._quarantine = quarantine
         self._slots = slots
         self._outcomes = Outcomes(context, listener)
-        self._refusals = context.refused(listener.name)
+        self._refusals = context.refusals[listener.name]
         self._calls: list[HandlerCall] = []
         self._changed = AutoResetEvent()
         self._idle: list[anyio.Event] = []
@@ -347,7 +347,7 @@ class DeliveryLoop(Generic[S]):
         self.source.caught_up()
         if self._caught_up_at != self.progress.read_to:
             self._caught_up_at = self.progress.read_to
-            self._context.emit(CaughtUp(self._listener.name, self.progress.read_to))
+            self._context.observers.emit(CaughtUp(self._listener.name, self.progress.read_to))
         await self.settlement.save_in_time()
         self._context.progressed()
 

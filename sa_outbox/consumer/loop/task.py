@@ -93,7 +93,7 @@ class HandlerTask:
         )
         has_session = listener.call.session != "none"
         self._transaction = _transaction(port, parts, self.call) if has_session else None
-        self._rest = RelayBackoff(listener.name, context.emit, context.outages)
+        self._rest = RelayBackoff(listener.name, context.observers.emit, context.outages)
         self._conclusion = Conclusion(port, parts, self._rest, has_session=has_session)
 
     async def run(self) -> None:
@@ -194,7 +194,9 @@ class HandlerTask:
             self._outcomes.convict(item, most)
             self._port.finish(items)
             return
-        self._context.emit(SuspectAttempted(self._listener.name, item.position, crashes - 1))
+        self._context.observers.emit(
+            SuspectAttempted(self._listener.name, item.position, crashes - 1)
+        )
         await self._attempt(items)
 
     async def _attempt(self, items: list[InFlight]) -> None:

@@ -61,7 +61,7 @@ class RangeClaimer:
     def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
         self._context = context
         self._listener = listener
-        self._reader = Reader(listener, context.tables, refusals=context.refused(listener.name))
+        self._reader = Reader(listener, context.tables, refusals=context.refusals[listener.name])
         self._turns = Urgency(context, listener, self._reader.reads)
         self._duration = context.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}

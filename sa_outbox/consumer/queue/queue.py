@@ -70,7 +70,7 @@ class Queue:
         self._requests = CancelRequests(context, listener.name)
         self._turn = 0
         self._offered: Sequence[Any] = ()
-        self._outage = Outage(f"queue {listener.name}", context.emit)
+        self._outage = Outage(f"queue {listener.name}", context.observers.emit)
         self._is_paused = False
         self.is_running = False
         """It may still claim a range."""
@@ -97,7 +97,8 @@ class Queue:
                     raise
                 pause = self._outage.goes_on(error)
             else:
-                self._outage.is_over()
+                if self._outage.is_away:
+                    self._outage.ends()
             self._context.progressed()
             await self.bell.wait(pause)
 
@@ -189,13 +190,15 @@ class Queue:
         self.held[lease.key] = lease
         self._fresh[lease.key] = taken
         count = None if taken.rows is None else len(taken.rows)
-        self._context.emit(RangeTaken(lease.listener, lease.part, count, lease.crashes > 0))
+        self._context.observers.emit(
+            RangeTaken(lease.listener, lease.part, count, lease.crashes > 0)
+        )
         tasks.start_soon(self._work, lease, taken)
 
     async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
         """``_next``; events that the database refuses are found, so that they can be claimed and
         settled."""
-        refusals = self._context.refused(self.listener.name)
+        refusals = self._context.refusals[self.listener.name]
         narrowing = Isolation(self._context, self.listener.name, refusals)
         try:
             return await self._next(state)

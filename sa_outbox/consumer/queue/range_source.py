@@ -55,7 +55,7 @@ class RangeSource:
         self._lease = lease
         self._progress = progress
         self._quarantine = quarantine
-        self._refusals = context.refused(lease.listener)
+        self._refusals = context.refusals[lease.listener]
         self.statements = context.statements.ranges
         self.lanes = LooseLanes() if limits is None else LimitedLanes(limits)
         self._rows = rows

@@ -31,13 +31,13 @@ DAY_SECONDS, HOUR_SECONDS = 86_400.0, 3600.0
 
 
 async def report_orphan(context: ConsumerContext, orphan: ListenerOrphaned) -> None:
-    context.emit(orphan)
+    context.observers.emit(orphan)
     payload = {"listener": orphan.listener, "position": orphan.position}
     await _raise_once(context, LISTENER_ORPHANED, orphan.listener, payload, DAY_SECONDS)
 
 
 async def report_holder(context: ConsumerContext, held: HorizonHeld) -> None:
-    context.emit(held)
+    context.observers.emit(held)
     payload = {
         "pid": held.pid,
         "application_name": held.application_name,
@@ -75,4 +75,4 @@ async def _raise_once(
         if not is_database_error(error):
             raise
         # Its cause is in the log and in the metrics too; reading and listeners must continue.
-        context.emit(DatabaseAway("alerts", type(error).__name__, lifetime))
+        context.observers.emit(DatabaseAway("alerts", type(error).__name__, lifetime))

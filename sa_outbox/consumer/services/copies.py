@@ -49,9 +49,11 @@ class Copies:
         self._context.withheld.clear()
         self._context.withheld.update(withheld)
         if withheld:
-            self._context.emit(CopyFound(home.database, self._external, adopt_command(self._names)))
+            self._context.observers.emit(
+                CopyFound(home.database, self._external, adopt_command(self._names))
+            )
         else:
-            self._context.emit(CopyAdopted(home.database, self._external))
+            self._context.observers.emit(CopyAdopted(home.database, self._external))
         for working, bell in self._followers:
             working.stop_listeners(withheld)
             bell.ring()

@@ -52,7 +52,7 @@ class CronService:
         self._context = context
         self._crons = {each.name: each for each in crons}
         self._notifies = notifies
-        self._outage = Outage("crons", context.emit)
+        self._outage = Outage("crons", context.observers.emit)
         self.bell = AutoResetEvent()
         """Rung when the clock was moved."""
 
@@ -79,7 +79,8 @@ class CronService:
             if not is_database_error(error):
                 raise
             return self._outage.goes_on(error)
-        self._outage.is_over()
+        if self._outage.is_away:
+            self._outage.ends()
         return pause
 
     async def _tick(self) -> float:
@@ -122,7 +123,7 @@ class CronService:
                 if ticks:
                     await self._write(connection, recurring, ticks)
         for tick in ticks:
-            self._context.emit(Ticked(recurring.name, tick.at, tick.missed))
+            self._context.observers.emit(Ticked(recurring.name, tick.at, tick.missed))
         return bool(ticks)
 
     async def _write(self, connection: Connection, recurring: Recurring, ticks: list[Tick]) -> None:

@@ -111,7 +111,7 @@ class LeaseCoordinator:
             if self.unclaimed.pop(lease.key, began) <= began - OVERDUE_SECONDS:
                 # The process whose share it is may still come: not back and forth each time.
                 self._kept_until[lease.key] = began + self._duration
-            self._context.emit(
+            self._context.observers.emit(
                 LeaseClaimed(
                     lease.listener, lease.token, lease.position, lease.crashes > 0, lease.part
                 )
@@ -177,7 +177,7 @@ class LeaseCoordinator:
             crashed=lease.may_have_crashed,
         )
         if rows:
-            self._context.emit(LeaseReleased(lease.listener, lease.token, lease.part))
+            self._context.observers.emit(LeaseReleased(lease.listener, lease.token, lease.part))
             await self.notify_others()
 
     async def release_all(self) -> None:
@@ -201,11 +201,11 @@ class LeaseCoordinator:
         found = lease.listener, lease.count
         if lease.count != listener.partitions and found not in self._reported:
             self._reported.add(found)
-            self._context.emit(PartitionsDiffer(*found, declared=listener.partitions))
+            self._context.observers.emit(PartitionsDiffer(*found, declared=listener.partitions))
         if lease.fingerprint == listener.fingerprint:
             return
         if lease.fingerprint is not None:
-            self._context.emit(ListenerChanged(lease.listener))
+            self._context.observers.emit(ListenerChanged(lease.listener))
         await self._context.connections.rows(
             self._context.statements.declare,
             name=lease.listener,

@@ -60,7 +60,7 @@ async def _register(context: ConsumerContext, listener: Listener) -> None:
         types=_types(listener),
     )
     if made:  # otherwise another process was faster
-        context.emit(ListenerRegistered(listener.name, position))
+        context.observers.emit(ListenerRegistered(listener.name, position))
 
 
 def _types(listener: Listener) -> list[str]:

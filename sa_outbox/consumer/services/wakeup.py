@@ -9,8 +9,10 @@ thousand times a second: each kind is obeyed at once, and only so often.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from random import uniform
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,7 +24,6 @@ from sa_outbox.sql.server.notify import ADOPTED, CANCEL, RELEASED
 
 from ..connection.connections import close
 from ..shared.sync import AutoResetEvent
-from ..shared.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,6 +49,45 @@ PING = "ping "
 class NotListening(Exception):
     """The connection answers and receives nothing: a pooler lends its server connection to others.
     Give the consumer an address that bypasses it (``--listen-url``)."""
+
+
+class Throttle:
+    """Passes calls on: *burst* of them at once, and *per_second* in the long run.
+
+    A call beyond that is not lost but delayed, and stands for all that come until then. So an
+    occasional caller is served at once, whatever the limit.
+    """
+
+    def __init__(self, call: Callable[[], None], *, per_second: float, burst: float) -> None:
+        self._call = call
+        self._rate = per_second
+        self._burst = burst
+        self._left = burst
+        self._reckoned_at = monotonic()
+        self._owed: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> None:
+        if self._owed is not None:
+            return
+        now = monotonic()
+        earned = (now - self._reckoned_at) * self._rate
+        self._left, self._reckoned_at = min(self._burst, self._left + earned), now
+        if self._left >= 1:
+            self._left -= 1
+            self._call()
+        else:
+            pause = (1 - self._left) / self._rate
+            self._owed = asyncio.get_running_loop().call_later(pause, self._pay)
+
+    def close(self) -> None:
+        """Drop what is still owed."""
+        if self._owed is not None:
+            self._owed.cancel()
+            self._owed = None
+
+    def _pay(self) -> None:
+        self._owed = None
+        self()
 
 
 class Wakeup:

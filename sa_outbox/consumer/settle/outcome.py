@@ -70,7 +70,7 @@ class Outcomes:
                 item.outcome = "done"
             case _:
                 assert_never(decision)
-        self._context.emit(
+        self._context.observers.emit(
             AttemptFailed(
                 self._listener.name,
                 item.event_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import anyio
 
     from sa_outbox.database.tables import Tables
-    from sa_outbox.observe import Observation, Observers
+    from sa_outbox.observe import Observers
     from sa_outbox.settings import Audit, ConsumerSettings
 
     from ..connection.connections import Connections
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from ..lease.alibi import Alibis
     from ..lease.continuity import Continuity
     from ..position.horizon import Horizon
-    from .horizon_bell import HorizonBell
     from .stop_reason import StopReason
-    from .sync import ExclusiveGate
+    from .sync import ExclusiveGate, HorizonBell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,14 +65,8 @@ class ConsumerContext:
     outages: RelayOutages = field(default_factory=RelayOutages)
     """Relays whose receiver is unreachable."""
 
-    refusals: dict[str, Refusals] = field(default_factory=dict)
-    """What the database refuses, by listener: use ``refused``."""
-
-    def refused(self, listener: str) -> Refusals:
-        return self.refusals.setdefault(listener, Refusals())
-
-    def emit(self, observation: Observation) -> None:
-        self.observers.emit(observation)
+    refusals: defaultdict[str, Refusals] = field(default_factory=lambda: defaultdict(Refusals))
+    """What the database refuses, by listener."""
 
     @property
     def refresh_every(self) -> float:

@@ -22,21 +22,19 @@ class Outage:
         self._where = where
         self._emit = emit
         self._backoff = Backoff(max_seconds=max_seconds)
-        self._is_away = False
+        self.is_away = False
+        """It did not answer when it was last asked."""
 
     def goes_on(self, error: Exception) -> float:
         """The database is away, or still is. Returns how long to wait: processes that lose their
         server at the same moment should not all come back at the same moment."""
         pause = self._backoff.next()
-        self._is_away = True
+        self.is_away = True
         self._emit(DatabaseAway(self._where, type(error).__name__, pause))
         return pause * uniform(0.5, 1.0)  # noqa: S311 - no secret
 
-    def is_over(self) -> bool:
-        """The database answered. True: it had been away."""
-        if not self._is_away:
-            return False
-        self._is_away = False
+    def ends(self) -> None:
+        """The database was away, and has answered."""
+        self.is_away = False
         self._backoff.reset()
         self._emit(DatabaseBack(self._where))
-        return True

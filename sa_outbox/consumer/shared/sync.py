@@ -1,20 +1,77 @@
-"""A gate for many or for one alone, and an event that wakes one task."""
+"""Waking one task, or all that wait; a gate for many, or for one alone."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+By = Literal["start", "notify", "poll", "reconnect", "open events"]
+"""Why the horizon is read."""
+
 ALONE = 0.2
 """Fraction of the process's time available to those who have to be alone."""
 IDLE_CHECK_SECONDS = 0.025
 """Seconds between two checks whether the others use their time."""
+
+
+class AutoResetEvent:
+    """Set by many, awaited by one: sets that were not seen yet count as one."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is set, at most *seconds*; return whether it was."""
+        if seconds is None:
+            await self._event.wait()
+        else:
+            with anyio.move_on_after(max(seconds, 0)):
+                await self._event.wait()
+        rung = self._event.is_set()
+        if rung:
+            self._event = anyio.Event()
+        return rung
+
+
+class HorizonBell:
+    """Asks for a read of the horizon: anybody rings, one service reads. Several rings before the
+    next read count as one; the last reason is reported."""
+
+    def __init__(self) -> None:
+        self._event = AutoResetEvent()
+        self._by: By = "start"
+
+    def ring(self, by: By) -> None:
+        """Have the horizon read soon."""
+        self._by = by
+        self._event.ring()
+
+    async def wait(self, seconds: float) -> By | None:
+        """Why it was rung; None: it was not, for that long."""
+        return self._by if await self._event.wait(seconds) else None
+
+
+class Broadcast:
+    """Wakes all who wait for it at the moment; who comes later waits for the next one."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+        self._event = anyio.Event()
+
+    async def wait(self) -> None:
+        await self._event.wait()
 
 
 class Share:
@@ -43,7 +100,7 @@ class ExclusiveGate:
         self._alone = anyio.Lock()
         self.is_closed = False
         """Whether one is alone inside, or wants to be."""
-        self._changed = anyio.Event()
+        self._changed = Broadcast()
         self._clock = clock
         self._share = Share()
         self._left = 0
@@ -57,7 +114,7 @@ class ExclusiveGate:
         self.inside -= 1
         self._left += 1
         if self.is_closed and not self.inside:
-            self._change()
+            self._changed.ring()
 
     @asynccontextmanager
     async def alone(self, unless: Callable[[], bool] | None = None) -> AsyncIterator[bool]:
@@ -76,7 +133,7 @@ class ExclusiveGate:
             finally:
                 self.is_closed = False
                 self._share.was_closed(began, self._clock())
-                self._change()
+                self._changed.ring()
 
     async def _turn(self, unless: Callable[[], bool] | None) -> bool:
         """Leave the others their time. True at its end, or when they do not use it."""
@@ -89,29 +146,3 @@ class ExclusiveGate:
             if not self.inside and left == self._left:
                 return True
         return False
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
-
-
-class AutoResetEvent:
-    """Set by many, awaited by one: sets that were not seen yet count as one."""
-
-    def __init__(self) -> None:
-        self._event = anyio.Event()
-
-    def ring(self) -> None:
-        self._event.set()
-
-    async def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, at most *seconds*; return whether it was."""
-        if seconds is None:
-            await self._event.wait()
-        else:
-            with anyio.move_on_after(max(seconds, 0)):
-                await self._event.wait()
-        rung = self._event.is_set()
-        if rung:
-            self._event = anyio.Event()
-        return rung

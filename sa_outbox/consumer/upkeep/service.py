@@ -64,11 +64,13 @@ class MaintenanceService:
             if not is_database_error(error):
                 raise
             self._away = True
-            self._context.emit(DatabaseAway("retention", type(error).__name__, self._interval))
+            self._context.observers.emit(
+                DatabaseAway("retention", type(error).__name__, self._interval)
+            )
             return
         if self._away:
             self._away = False
-            self._context.emit(DatabaseBack("retention"))
+            self._context.observers.emit(DatabaseBack("retention"))
 
     def _rate(self, last: int) -> float:
         """Events per second since the last round."""
@@ -82,11 +84,11 @@ class MaintenanceService:
         if isinstance(observation, RetentionRefused):
             self._emit_once("refused", observation.step.partition(" ")[0], observation)
         else:
-            self._context.emit(observation)
+            self._context.observers.emit(observation)
 
     def _emit_once(self, what: str, name: str, observation: Observation) -> None:
         now = monotonic()
         emitted_at = self._emitted_at.get((what, name))
         if emitted_at is None or now - emitted_at >= REPEAT_AFTER_SECONDS:
             self._emitted_at[what, name] = now
-            self._context.emit(observation)
+            self._context.observers.emit(observation)

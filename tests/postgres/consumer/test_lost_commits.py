@@ -210,7 +210,7 @@ async def test_a_refusal_of_an_event_that_was_lost_is_not_held_against_the_one_t
         [newest] = database.rows("SELECT max(id) AS id FROM outbox")
         services = running.consumer._services
         assert services is not None
-        refusals = services.context.refused("billing")
+        refusals = services.context.refusals["billing"]
         refusals.known[newest.id + 1] = Refusal(uuid4(), ValueError("lost"), PARTS)
         producer.add(1)
         await running.done("billing", 2)
