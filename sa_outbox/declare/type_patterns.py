@@ -37,11 +37,11 @@ def matcher(on: tuple[str, ...]) -> Callable[[str], bool]:
     if "*" in on:
         return lambda _: True
     names = frozenset(one for one in on if "*" not in one)
+    if len(names) == len(on):
+        return names.__contains__
     wild = [re.escape(one).replace(r"\*", ".*") for one in on if "*" in one]
-    matches = re.compile("|".join(wild), re.DOTALL).fullmatch if wild else None
-    return lambda event_type: (
-        event_type in names or (matches is not None and matches(event_type) is not None)
-    )
+    matches = re.compile("|".join(wild), re.DOTALL).fullmatch
+    return lambda event_type: event_type in names or matches(event_type) is not None
 
 
 def _pattern(name: str, one: object) -> str:

@@ -55,9 +55,8 @@ _numbers = itertools.count(1)
 class Hooks:
     """The hooks of one outbox. Their state is per session; none of it is global.
 
-    They run in every transaction, with or without events, so each starts with a single check
-    whether there is anything to do. The ledger is an attribute of its session, not in
-    ``session.info``, which would have to be created first.
+    They run in every transaction, so each starts with one check whether there is anything to do.
+    The ledger is an attribute of its session: ``session.info`` would have to be created first.
     """
 
     def __init__(

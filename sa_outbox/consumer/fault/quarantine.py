@@ -74,10 +74,11 @@ class CrashQuarantine:
         self.is_on = self._is_needed()
         self.is_over = False
         """Everything that was in flight has been attempted: the crashes can be forgotten."""
-
-    @property
-    def alone(self) -> bool:
-        return bool(self._suspects)
+        self.alone = False
+        """Suspects are attempted one by one, with nothing else in flight."""
+        self.window = 0
+        """Maximum number of events that may be read and not settled."""
+        self._look()
 
     @property
     def suspects(self) -> list[int]:
@@ -88,13 +89,6 @@ class CrashQuarantine:
     def wants_rows(self) -> bool:
         """Whether to take deliveries with a row that may have been in flight."""
         return not self._asked_for_rows if self._suspects else self._with_rows
-
-    @property
-    def window(self) -> int:
-        """Maximum number of events that may be read and not settled."""
-        if self._suspects:
-            return 1
-        return self._narrow if self.is_on else self._size
 
     def due(self, room: int, *, has_new: bool) -> int:
         """How much of *room* is for deliveries that became due since. The rest is for the log,
@@ -112,8 +106,6 @@ class CrashQuarantine:
         self._look()
 
     def settled(self, items: Iterable[InFlight]) -> None:
-        if not self.is_on:
-            return
         for item in items:
             self._suspects.discard(item.position)
             if self._is_a_range or (not item.state and item.was_attempted):
@@ -144,3 +136,6 @@ class CrashQuarantine:
         if self.is_on and not self._is_needed():
             self.is_on = False
             self.is_over = True
+        self.alone = bool(self._suspects)
+        narrow = 1 if self.alone else self._narrow
+        self.window = narrow if self.is_on else self._size

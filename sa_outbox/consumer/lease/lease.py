@@ -32,6 +32,7 @@ class Lease:
         self.listener: str = row["name"]
         self.part: int = row["part"]
         """Which partition of the listener, or which range of a queue."""
+        self.key = (self.listener, self.part)
         self.partition: int = row.get("partition", self.part)
         self.count = 1
         """How many partitions the listener has."""
@@ -60,10 +61,6 @@ class Lease:
         """The database lost what was written under it, or events that were read: a failover."""
         self.is_over = False
         """For a range: all of it is settled, so there is nothing to release."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.listener, self.part
 
     @property
     def saved(self) -> Saved:

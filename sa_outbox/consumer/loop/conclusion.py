@@ -67,7 +67,8 @@ class Conclusion:
                 self._port.committed(items)
             else:
                 self._port.finish(items)
-            self._rest.answered()
+            if self._rest.refusals:
+                self._rest.answered()
 
     async def conclude_group(self, group: Group, error: BaseException | None) -> None:
         """The events of one transaction: they are committed, or *error* is why they are not."""
@@ -113,7 +114,7 @@ class Conclusion:
             self._port.finish(ended)
         if away is not None:
             self._rest.turned_away(away)
-        else:
+        elif self._rest.refusals:
             self._rest.answered()
 
     def unreadable(self, item: InFlight, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,8 @@ class DueDeliveries:
         self._reads = reads
         self.occupied: set[str | None] = set()
         """Keys with a parked delivery: their new events go behind it. None: one without a key."""
-        self.next_at: float | None = None
-        """When the next delivery is due; None: there is none."""
+        self.next_at = inf
+        """When the next delivery is due, if there is one."""
         self.refresh_at = 0.0
         """When to ask the database again; 0: it was not asked since something changed."""
         self._read_keys_at = 0.0
@@ -46,9 +47,6 @@ class DueDeliveries:
         """Positions of those that are in the lanes or in flight."""
         self._suspected: set[int] = set()
         """Of these, those that can have been in flight when a process died."""
-
-    def has_one(self, now: float) -> bool:
-        return self.next_at is not None and self.next_at <= now
 
     def forget(self) -> None:
         """Somebody else may have added rows: a replay."""
@@ -83,7 +81,7 @@ class DueDeliveries:
             ended = monotonic()
             self._read_keys_at = ended + KEYS_SHARE * (ended - began)
         seconds = await connections.value(statements.next_due, **whose, taken=list(self._taken))
-        self.next_at = None if seconds is None else monotonic() + max(0.0, seconds)
+        self.next_at = inf if seconds is None else monotonic() + max(0.0, seconds)
         if self._changes != changes:
             self.refresh_at = 0.0
         elif too_soon and self.occupied:
@@ -94,7 +92,7 @@ class DueDeliveries:
     async def take(self, room: int) -> Sequence[Any]:
         """Rows of deliveries that are due, each with what is behind it in its key."""
         rows = await self._take(self._context.statements.read_due, room)
-        if not rows and self.has_one(monotonic()):
+        if not rows and self.next_at <= monotonic():
             self.next_at = monotonic() + UNREADABLE_RETRY_SECONDS
         return rows
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from sa_outbox.clock import clock
 
 if TYPE_CHECKING:
-    from sa_outbox.declare.listener import Listener
-
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from .limits import AnyLanes
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
 class HeldDelivery:
     """It waits in the front of its lane, which stays closed."""
 
-    def __init__(self, listener: Listener, lease: Lease, lanes: AnyLanes) -> None:
-        self._holds_failed = listener.order_mode.holds_failed
+    def __init__(self, lease: Lease, lanes: AnyLanes) -> None:
         self._lease = lease
         self._lanes = lanes
         self._item: InFlight | None = None
@@ -52,7 +49,7 @@ class HeldDelivery:
         """After a change of holder: the event that failed before waits for its time first."""
         if self._lease.retry_position is None or self._item is not None:
             return False
-        if _now() >= self._retry_at or not self._holds_failed:
+        if _now() >= self._retry_at:
             return False
         item = self._lanes.take()
         if item is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ class LogSource:
         quarantine = self._quarantine
         if quarantine.is_on and quarantine.wants_rows:
             room -= await self._take_suspects(intake, room)
-        if self.due.has_one(now):
+        if self.due.next_at <= now:
             # Before the first snapshot nobody knows whether there is something new.
             has_new = self.new.are_there(now) or not self._context.horizon.latest.number
             of_it = quarantine.due(room, has_new=has_new)
@@ -103,15 +104,15 @@ class LogSource:
             return
         offered = self.new.take_offered(room)
         if offered:
-            intake.settle_unattempted(self._sort_all(offered))
+            self._sort_all(intake, offered)
         elif self.new.are_there(now):
             await self._take_new(intake, room, now)
 
     async def _take_new(self, intake: Intake, room: int, now: float) -> None:
-        """Read on in the log; what is not to be handled now is to be settled."""
+        """Read on in the log."""
         was_open = self.new.are_open
         rows, age = await self.new.take(room, now)
-        intake.settle_unattempted(self._sort_all(rows, age))
+        self._sort_all(intake, rows, age)
         if not was_open and self.new.are_open:
             # Until now nobody reads before the next poll, and a rollback notifies nobody.
             self._context.bell.ring("open events")
@@ -156,17 +157,18 @@ class LogSource:
         intake.settle_unattempted(refused)
         return len(rows) - len(refused)
 
-    def _sort_all(self, rows: Sequence[Any], age: float = 0.0) -> list[InFlight]:
-        """Put new events, read *age* seconds ago, into their lanes. Returns what becomes of those
-        that are not to be handled now."""
+    def _sort_all(self, intake: Intake, rows: Sequence[Any], age: float = 0.0) -> None:
+        """Put new events, read *age* seconds ago, into their lanes; what is not to be handled now
+        is to be settled."""
         if not rows:
-            return []
+            return
         self._context.observers.emit(BatchRead(self._listener.name, len(rows), rows[-1][ID]))
         if not self._is_ordinary(rows):
-            return [item for row in rows if (item := self._sort(row, age)) is not None]
+            others = [item for row in rows if (item := self._sort(row, age)) is not None]
+            intake.settle_unattempted(others)
+            return
         lane = self._lane
         self.lanes.put_all([InFlight(row, lane(row[KEY], row[ID])) for row in rows])
-        return []
 
     def _is_ordinary(self, rows: Sequence[Any]) -> bool:
         """Whether each of them may be handled now, and is the first attempt: nearly always."""
@@ -201,11 +203,11 @@ class LogSource:
     def has_new(self, now: float) -> bool:
         return self.new.are_there(now)
 
-    def next_at(self, *, has_room: bool) -> float | None:
+    def next_at(self, *, has_room: bool) -> float:
         times = [self.due.refresh_at]
         if has_room:
-            wakeups = (self.due.next_at, self.new.next_at())
-            times += [each for each in wakeups if each is not None]
+            next_new_at = self.new.next_at()
+            times += [self.due.next_at, inf if next_new_at is None else next_new_at]
         return min(times)
 
     async def close(self) -> None:
@@ -246,11 +248,10 @@ class LogSource:
         self.lanes.put_back(followed)
 
     def caught_up(self) -> None:
-        if self.new.have_been_read and not self.due.has_one(monotonic()):
+        if not self._quarantine.is_on:
+            return
+        if self.new.have_been_read and self.due.next_at > monotonic():
             self._quarantine.caught_up()
-
-    def wake(self) -> None:
-        pass
 
     def withdraw(self, position: int) -> None:  # noqa: ARG002 - see the protocol
         """Nobody cancels a delivery of an ordered listener that may have begun."""
@@ -268,7 +269,7 @@ class LogSource:
 
     def has_due(self, *, retries: bool) -> bool:
         """Whether deliveries are due; with *retries*, also whether one waits for its time."""
-        return self.due.has_one(monotonic()) or (retries and bool(self.due.occupied))
+        return self.due.next_at <= monotonic() or (retries and bool(self.due.occupied))
 
     @property
     def is_at_barrier(self) -> bool:

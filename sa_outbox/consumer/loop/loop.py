@@ -79,7 +79,8 @@ class DeliveryLoop(Generic[S]):
         self._calls: list[HandlerCall] = []
         self._changed = AutoResetEvent()
         self._idle: list[anyio.Event] = []
-        self._held = HeldDelivery(listener, lease, self._lanes)
+        holds = listener.order_mode.after_failure == "hold"
+        self._held = HeldDelivery(lease, self._lanes) if holds else None
         self._caught_up_at = -1
         self._enough = listener.batch_size // 2
         """When this many are finished, they are settled."""
@@ -94,7 +95,8 @@ class DeliveryLoop(Generic[S]):
             self.lease.is_over = True
             return
         self.settle_unattempted(unattempted)
-        self._held.begin()
+        if self._held is not None:
+            self._held.begin()
         error: Exception | None = None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -118,7 +120,8 @@ class DeliveryLoop(Generic[S]):
         while True:
             self._check()
             if not self.is_stopping:
-                self._held.let_go_in_time()
+                if self._held is not None:
+                    self._held.let_go_in_time()
                 await self.source.take_in(self)
             if self._is_worth_settling():
                 await self.settlement.settle()
@@ -162,7 +165,6 @@ class DeliveryLoop(Generic[S]):
     # What others ask for
 
     def wake(self) -> None:
-        self.source.wake()
         self._changed.ring()
 
     def stop(self) -> None:
@@ -222,10 +224,11 @@ class DeliveryLoop(Generic[S]):
             self._tasks.start_soon(work)
 
     def start_ready(self) -> None:
-        if self._held.holds_the_first():
+        if self._held is not None and self._held.holds_the_first():
             return
-        for _ in range(min(self._lanes.ready, len(self._idle))):
-            self._idle.pop().set()
+        if self._idle:
+            for _ in range(min(self._lanes.ready, len(self._idle))):
+                self._idle.pop().set()
 
     # What tasks ask for
 
@@ -286,17 +289,21 @@ class DeliveryLoop(Generic[S]):
 
     def _settled(self, items: Sequence[InFlight]) -> None:
         """The outcomes of *items* are committed."""
-        self._quarantine.settled(items)
-        self.settlement.absolve(items)
+        if self._quarantine.is_on:
+            self._quarantine.settled(items)
+        if self.settlement.noted:
+            self.settlement.absolve(items)
         others = [item for item in items if item.outcome != "done" or item.state]
         if others:
             self._free_lanes(others)
             if self.source.settled(others):
                 self._changed.ring()
-        self._refusals.settled(items)
+        if self._refusals.known:
+            self._refusals.settled(items)
         self._outcomes.emit(items)
-        name = self._listener.name
-        self._context.outages.settled(name, (item.position for item in items))
+        if self._context.outages.watches:
+            positions = (item.position for item in items)
+            self._context.outages.settled(self._listener.name, positions)
         if self.source.is_finished:
             self.lease.is_over = True
             self.stop()
@@ -312,6 +319,7 @@ class DeliveryLoop(Generic[S]):
                 case "done":
                     continue
                 case "hold":
+                    assert self._held is not None  # noqa: S101 - nobody else holds what failed
                     self._held.hold(item)
                 case "park" | "schedule":
                     if item.failure is not None:
@@ -358,6 +366,7 @@ class DeliveryLoop(Generic[S]):
         if not self.is_stopping:
             next_at = self.source.next_at(has_room=self.room() > 0)
             save_at = self.settlement.save_at if has_caught_up else None
-            wakeups = (next_at, self._held.until, self._lanes.ready_at, save_at)
+            held_until = None if self._held is None else self._held.until
+            wakeups = (next_at, held_until, self._lanes.ready_at, save_at)
             times += [each for each in wakeups if each is not None]
         return max(0.0, min(times) - monotonic()) if times else None

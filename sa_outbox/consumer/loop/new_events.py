@@ -182,7 +182,7 @@ class NewEvents:
     @property
     def are_open(self) -> bool:
         """Whether ids that were passed may still appear, or one is waited for."""
-        return self._reader.hole is not None or bool(self._progress.holes)
+        return self._reader.hole is not None or bool(self._progress.holes.lows)
 
     @property
     def have_been_read(self) -> bool:

@@ -112,7 +112,9 @@ class Reader:
         above them is left to that too.
         """
         ids = [row[ID] for row in rows if row[ID] > progress.read_to]
-        if not ids or progress.holes or len(ids) > room or ids[-1] - progress.read_to != len(ids):
+        if progress.holes.lows or not ids or len(ids) > room:
+            return []
+        if ids[-1] - progress.read_to != len(ids):
             return []
         matching = [row for row in rows[-len(ids) :] if self._wants(row[EVENT_TYPE])]
         if self._count > 1:
@@ -143,11 +145,12 @@ class Reader:
         self, connections: Asked, progress: Progress, snapshot: HorizonSnapshot, *, room: int
     ) -> Batch:
         """Read what follows *progress*, after *snapshot*; nothing is changed until ``accept``."""
-        if not progress.holes and progress.read_to < snapshot.final:
+        holes = progress.holes.lows
+        if not holes and progress.read_to < snapshot.final:
             rows, full = await self._read_final(connections, progress, snapshot, room)
             return Batch(rows, full=full, snapshot=snapshot, upper=snapshot.final, is_final=True)
-        ceiling = snapshot.ceiling if len(progress.holes) < MAX_HOLES else progress.read_to
-        if ceiling <= progress.read_to and not progress.holes:
+        ceiling = snapshot.ceiling if len(holes) < MAX_HOLES else progress.read_to
+        if ceiling <= progress.read_to and not holes:
             # If order="total" waits at a hole, then of a snapshot that was forgotten; the next one
             # shows it again.
             return Batch([], full=False, snapshot=snapshot, upper=progress.read_to, is_final=True)
@@ -200,7 +203,7 @@ class Reader:
         bounds: dict[str, Any]
         bounds = {"cursor": progress.read_to, "upper": ceiling, "limit": room}
         rows, holes = self.reads.rows, progress.holes
-        if not holes:
+        if not holes.lows:
             return await rows(connections, self._all, lambda: self._all_carefully, **bounds)
         bounds |= {"lows": holes.lows, "highs": holes.highs}
         return await rows(connections, self._with_gaps, lambda: self._with_gaps_carefully, **bounds)

@@ -29,27 +29,23 @@ class RelayBackoff:
         self._listener = listener
         self._emit = emit
         self._outages = outages
-        self._refusals = 0
+        self.refusals = 0
+        """In a row, up to now: it is unreachable if there are any."""
         self.pause = 0.0
         """Seconds to rest before the next event."""
 
-    @property
-    def is_unreachable(self) -> bool:
-        """It was, when it was last tried."""
-        return self._refusals > 0
-
     def turned_away(self, error: RelayUnavailable) -> None:
         # Rests later, outside of the gate: other listeners have nothing to do with it.
-        self.pause = min(FIRST_PAUSE_SECONDS * 2**self._refusals, MAX_PAUSE_SECONDS)
-        self._refusals = min(self._refusals + 1, _MAX_DOUBLINGS)
+        self.pause = min(FIRST_PAUSE_SECONDS * 2**self.refusals, MAX_PAUSE_SECONDS)
+        self.refusals = min(self.refusals + 1, _MAX_DOUBLINGS)
         why = type(error if error.__cause__ is None else error.__cause__).__name__
         self._outages.turned_away(self._listener, why, monotonic())
         self._emit(RelayAway(self._listener, why, self.pause))
 
     def answered(self) -> None:
-        if self._refusals:
-            self._refusals = 0
-            self._emit(RelayBack(self._listener))
+        """It was unreachable, and is not any more."""
+        self.refusals = 0
+        self._emit(RelayBack(self._listener))
 
     async def wait(self) -> None:
         pause, self.pause = self.pause, 0.0

@@ -102,10 +102,6 @@ class Source(Protocol):
         """Everything that was taken in is settled, and nothing is new."""
         ...
 
-    def wake(self) -> None:
-        """Something may be free that was not."""
-        ...
-
     def withdraw(self, position: int) -> InFlight | None:
         """Somebody cancelled that event: mark it. Returned if it was waiting; then it is out."""
         ...

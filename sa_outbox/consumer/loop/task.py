@@ -118,7 +118,7 @@ class HandlerTask:
 
     async def _work(self) -> bool:
         """Attempt what is next; False: there was nothing."""
-        if self.call.is_plain and not self._rest.is_unreachable:
+        if self.call.is_plain and not self._rest.refusals:
             await self._attempt_plainly()
             if self._rest.pause:
                 return True
@@ -205,7 +205,7 @@ class HandlerTask:
             return
         for item in items:
             item.outcome, item.failure, item.result = "done", None, None
-        if self._context.suspects and await self._conclusion.answer_for(items):
+        if self._context.suspects.exist and await self._conclusion.answer_for(items):
             return
         items, argument = self._load(items)
         if not items:
@@ -235,7 +235,7 @@ class HandlerTask:
         """Whether another event may join those that are being handled in one transaction."""
         if not self._listener.group_commit or self._listener.call.batch:
             return False
-        unsafe = self._quarantine.is_on or self._gate.is_closed or bool(self._context.suspects)
+        unsafe = self._quarantine.is_on or self._gate.is_closed or self._context.suspects.exist
         return not (unsafe or self._port.is_stopping or self._lease.has_ended())
 
     def _load(self, items: list[InFlight]) -> tuple[list[InFlight], Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .gaps import Gaps
+from .gaps import NO_GAPS, Gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +52,7 @@ class Progress:
         *snapshot* was taken before the read. *ids* are all that the read showed, of any type; those
         *matching* are the listener's. A read that hit its limit ends at its last id: *upper*.
         """
-        if self.holes:
+        if self.holes.lows:
             for each in ids:
                 if each <= self.read_to:
                     self.holes.remove(each)
@@ -61,7 +61,7 @@ class Progress:
         self.read_to = max(self.read_to, upper)
         # Final before this read began, and the read did not show them: they were rolled back. Not
         # those above upper: a read that hit its limit did not get there.
-        if self.holes:
+        if self.holes.lows:
             self.holes.remove_up_to(min(snapshot.final, upper))
         self.unsettled.update(matching)
 
@@ -73,7 +73,8 @@ class Progress:
             if each > expected:
                 self.holes.add(expected, each - 1)
             expected = each + 1
-        self.holes.add(expected, upper)
+        if expected <= upper:
+            self.holes.add(expected, upper)
 
     def after(self, settled: Iterable[int]) -> Saved:
         """The state to save once the events at *settled* are settled."""
@@ -82,7 +83,9 @@ class Progress:
         position = max(self.saved.position, max(gone, default=0))
         if not left or max(left) <= position:
             position = max(position, self.read_to)
-        gaps = self.holes.up_to(position) if self.holes else Gaps()
+        if not left and not self.holes.lows:
+            return Saved(position, NO_GAPS, self.saved.revision + 1)
+        gaps = self.holes.up_to(position)
         for each in left:
             if each <= position:
                 gaps.add(each, each)

@@ -157,6 +157,7 @@ class Queue:
 
     def _wake(self) -> None:
         for loop in tuple(self.holder.loops.values()):
+            loop.source.look_again()
             loop.wake()
 
     async def _take_all(self, tasks: TaskGroup) -> float | None:

@@ -63,16 +63,13 @@ class RangeSource:
         self._read = read
         self._changed = changed
         self._items: list[InFlight] = []
+        self.size = 0
         self._requested: set[int] = set()
         """Positions to be cancelled, if that was known before they were read."""
 
     @property
-    def size(self) -> int:
-        return len(self._items)
-
-    @property
     def is_finished(self) -> bool:
-        return bool(self._items) and not self._progress.unsettled
+        return self.size > 0 and not self._progress.unsettled
 
     async def begin(self) -> Sequence[InFlight] | None:
         rows = await self._read_again() if self._rows is None else self._rows
@@ -82,7 +79,7 @@ class RangeSource:
             return None
         quarantine = self._quarantine
         quarantine.covers([row[ID] for row in rows])
-        self._items = _items(rows)
+        self._items, self.size = _items(rows), len(rows)
         aside: list[InFlight] = []
         if None in [row[PAYLOAD] for row in rows]:
             self._items = [self._checked(item) for item in self._items]
@@ -124,7 +121,8 @@ class RangeSource:
 
     def caught_up(self) -> None: ...
 
-    def wake(self) -> None:
+    def look_again(self) -> None:
+        """A limit may be free that was not."""
         if isinstance(self.lanes, LimitedLanes):
             self.lanes.wake()
 

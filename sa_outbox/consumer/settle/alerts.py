@@ -23,15 +23,13 @@ DEAD_LETTERED = f"{OWN_TYPES}dead_lettered"
 
 
 def alerts(listener: str, items: Iterable[InFlight], depth: int) -> list[dict[str, Any]]:
-    """Rows for ``insert_events``, of those of *items* that are given up. *depth*: the longest chain
-    of events of which each was caused by the one before; 0: no alerts are wanted.
+    """Rows for ``insert_events``, of *items*, which are given up. *depth*: the longest chain of
+    events of which each was caused by the one before; 0: no alerts are wanted.
 
     Nothing of the event itself but its tenant, and of its error the code: texts may quote data.
     """
     dead = [
-        (item, _headers_of(item))
-        for item in items
-        if item.outcome == "dead" and not item.event_type.startswith(OWN_TYPES)
+        (item, _headers_of(item)) for item in items if not item.event_type.startswith(OWN_TYPES)
     ]
     return [
         _dead_lettered(listener, item, headers)

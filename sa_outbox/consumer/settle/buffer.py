@@ -212,8 +212,8 @@ class SettlementBuffer:
         """The statements that settle *items*. Not *counted*: their last attempt is not among
         their attempts yet."""
         writes = self._plan_barely(items, new)
-        recorded = records(items, self._context.audit, counted=counted)
-        if recorded:
+        audit = self._context.audit
+        if audit != "off" and (recorded := records(items, audit, counted=counted)):
             values = {"listener": self._lease.listener, "document": json.dumps(recorded)}
             # After it is parked: one that is cancelled meanwhile is not retried. And before a row
             # is deleted, from which a replay has its event.
@@ -224,8 +224,8 @@ class SettlementBuffer:
         if absolved:
             term = {**self._lease.term, "positions": absolved}
             writes.insert(-1, Write(self._statements.suspects.absolve, term))
-        raised = alerts(self._lease.listener, items, self._context.alert_depth)
-        if raised:
+        dead = [item for item in items if item.outcome == "dead"]
+        if dead and (raised := alerts(self._lease.listener, dead, self._context.alert_depth)):
             statements = self._context.statements
             inserts = [Write(statements.insert_events, {"document": json.dumps(raised)})]
             writes[:0] = [*inserts, Write(statements.notify, {})]  # heard when this is committed
@@ -248,8 +248,7 @@ class SettlementBuffer:
 
     def absolve(self, items: Sequence[InFlight]) -> None:
         """The outcomes of *items* are committed: they are no suspects any more."""
-        if self.noted:
-            self.noted.difference_update(self._absolved(items))
+        self.noted.difference_update(self._absolved(items))
 
     def _absolved(self, items: Sequence[InFlight]) -> list[int]:
         noted = self.noted

@@ -6,6 +6,7 @@ from random import random
 from typing import TYPE_CHECKING, assert_never
 
 from sa_outbox.clock import clock
+from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, ID
 from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled
 from sa_outbox.policy.delivery import OUTCOMES, Dead, Done, Retry, decide
 from sa_outbox.policy.failure import Failure, describe
@@ -96,7 +97,7 @@ class Outcomes:
 
     def emit(self, items: Iterable[InFlight]) -> None:
         """The outcomes of *items* are committed."""
-        if self._context.suspects:
+        if self._context.suspects.exist:
             self._answered_for(items)
         observers, name = self._context.observers, self._listener.name
         if not observers:
@@ -104,7 +105,8 @@ class Outcomes:
         for item in items:
             if item.outcome == "behind" or (item.outcome == "schedule" and item.failure is None):
                 continue  # not attempted yet
-            identity = (name, item.event_id, item.event_type, item.position, item.attempts)
+            row = item.row
+            identity = (name, row[EVENT_ID], row[EVENT_TYPE], row[ID], item.attempts)
             observers.emit(
                 DeliverySettled(*identity, OUTCOMES[item.outcome].observed, item.seconds)
             )

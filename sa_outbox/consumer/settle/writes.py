@@ -10,7 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import ID, KEY
 from sa_outbox.policy.delivery import OUTCOMES
+
+from ..position.gaps import NO_GAPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +80,7 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight])
         document = json.dumps([_parked(item) for item in parked])
         whose = {"listener": listener, "part": lease.partition}
         writes.append(Write(statements.park, {**whose, "document": document}))
-    gone = [item.position for item in items if item.state and item.outcome in ("done", "dead")]
+    gone = [item.row[ID] for item in items if item.state and item.outcome in ("done", "dead")]
     if gone:
         writes.append(Write(statements.settle, {"listener": listener, "positions": gone}))
     results = [_left(item) for item in items if item.outcome == "done" and item.result is not None]
@@ -86,9 +89,10 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight])
         writes.append(Write(statements.leave_results, {"listener": listener, "document": document}))
     keys = sorted(
         {
-            item.key
+            item.row[KEY]
             for item in items
-            if item.key is not None and (item.state or OUTCOMES[item.outcome].state in _WITH_A_ROW)
+            if item.row[KEY] is not None
+            and (item.state or OUTCOMES[item.outcome].state in _WITH_A_ROW)
         }
     )
     if keys and statements.promote is not None:
@@ -121,7 +125,7 @@ def _move(
                 "message": failure.message,
             }
             return Write(statements.hold, values, fenced=True)
-    if statements.finish is not None and values["gaps"] == "[]":
+    if statements.finish is not None and values["gaps"] == NO_GAPS:
         kept = {key: each for key, each in values.items() if key not in _OF_WHAT_IS_LEFT}
         return Write(statements.finish, kept, fenced=True)
     return Write(statements.advance if forget else statements.save, values, fenced=True)
@@ -130,7 +134,7 @@ def _move(
 def _parked(item: InFlight) -> dict[str, Any]:
     waits = item.outcome in ("park", "schedule")
     return {
-        "position": item.position,
+        "position": item.row[ID],
         "state": OUTCOMES[item.outcome].state,
         "delay": item.delay if waits else None,
         "attempts": item.attempts,

@@ -48,23 +48,22 @@ class RelayOutages:
     """Informs those who watch. Costs nothing while nobody does."""
 
     def __init__(self) -> None:
-        self._watches: list[Watch] = []
+        self.watches: list[Watch] = []
 
     @contextmanager
     def watch(self, patience: float) -> Iterator[Watch]:
         watch = Watch(patience)
-        self._watches.append(watch)
+        self.watches.append(watch)
         try:
             yield watch
         finally:
-            self._watches.remove(watch)
+            self.watches.remove(watch)
 
     def turned_away(self, listener: str, why: str, now: float) -> None:
-        for watch in self._watches:
+        for watch in self.watches:
             watch.turned_away(listener, why, now)
 
     def settled(self, listener: str, positions: Iterable[int]) -> None:
-        if self._watches:
-            lowest = min(positions, default=_HIGHEST)
-            for watch in self._watches:
-                watch.settled(listener, lowest)
+        lowest = min(positions, default=_HIGHEST)
+        for watch in self.watches:
+            watch.settled(listener, lowest)

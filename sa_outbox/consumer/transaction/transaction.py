@@ -82,7 +82,7 @@ class HandlerTransaction:
         :class:`LeaseLost`.
         """
         try:
-            if not self._suspects:
+            if not self._suspects.exist:
                 return await self._attempt(group, argument)
             async with self._suspects.turn(self._commit.keys(group.items)):
                 return await self._attempt(group, argument)
@@ -144,7 +144,7 @@ class HandlerTransaction:
         # Before the handler runs: what fails here is not its failure. A connection from the pool
         # may have been dead for long: of one with which a suspect is tried it must be known.
         suspects = self._suspects
-        asks = bool(suspects) and suspects.concerns(self._commit.keys(items))
+        asks = suspects.exist and suspects.concerns(self._commit.keys(items))
         try:
             await to_its_end(session.run(session.inner.connect, argument, asks))
         except (SQLAlchemyError, OSError, TimeoutError) as error:
