@@ -121,7 +121,7 @@ class Consuming:
         """A new process: it knows what is stored."""
         self.horizon = Horizon()
         self.progress = self.progress_class(
-            self.stored.position, Gaps.parse(self.stored.gaps), self.stored.revision
+            self.stored.position, self.stored.gaps, self.stored.revision
         )
         self.asked: int | None = None
         self.out: list[int] = []

@@ -28,9 +28,7 @@ class Partition:
 
     def restart(self) -> None:
         self.horizon = Horizon()
-        self.progress = Progress(
-            self.stored.position, Gaps.parse(self.stored.gaps), self.stored.revision
-        )
+        self.progress = Progress(self.stored.position, self.stored.gaps, self.stored.revision)
         self.out: list[int] = []
 
     def is_open(self, position: int) -> bool:

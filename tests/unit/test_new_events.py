@@ -10,7 +10,6 @@ import pytest
 
 from sa_outbox.consumer.lease.continuity import Continuity
 from sa_outbox.consumer.loop.new_events import AHEAD_SECONDS, NewEvents
-from sa_outbox.consumer.position.gaps import Gaps
 from sa_outbox.consumer.position.horizon import Horizon
 from sa_outbox.consumer.position.progress import Progress
 from tests.support.log_model import Log, finished
@@ -29,7 +28,7 @@ class Bench:
         self.continuity = Continuity(self.horizon)
         lease: Any = SimpleNamespace(barrier=None)
         self.lease = lease
-        self.progress = Progress(0, Gaps())
+        self.progress = Progress(0)
         reader = make_reader("key")
         answers: Any = LogOf(log, reader)
         self.log = answers

@@ -53,7 +53,7 @@ class TestAnyOrderOfEvents:
 
 class TestReading:
     def test_what_is_missing_from_a_read_may_still_appear(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
 
         progress.has_read([2, 5], [2, 5], upper=5, snapshot=look_at(ceiling=5))
 
@@ -61,14 +61,14 @@ class TestReading:
         assert progress.read_to == 5
 
     def test_what_is_missing_and_final_was_rolled_back(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
 
         progress.has_read([2, 5], [2, 5], upper=5, snapshot=look_at(ceiling=5, final=5))
 
         assert not progress.holes
 
     def test_a_hole_is_forgotten_by_a_read_after_it_became_final(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([2, 5], [2, 5], upper=5, snapshot=look_at(ceiling=5))
 
         progress.has_read([3], [3], upper=5, snapshot=look_at(ceiling=5, final=3))
@@ -76,7 +76,7 @@ class TestReading:
         assert progress.holes == Gaps([(4, 4)])
 
     def test_a_read_that_met_its_limit_says_nothing_of_what_is_above_its_last_id(self) -> None:
-        progress = Progress(9, Gaps([(1, 3), (6, 8)]))
+        progress = Progress(9, Gaps([(1, 3), (6, 8)]).dump())
 
         progress.has_read([2], [2], upper=2, snapshot=look_at(ceiling=9, final=9))
 
@@ -84,7 +84,7 @@ class TestReading:
         assert progress.read_to == 9
 
     def test_events_of_other_types_are_no_holes_and_need_no_settling(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
 
         progress.has_read([1, 2, 3], [2], upper=3, snapshot=look_at(ceiling=3))
 
@@ -92,7 +92,7 @@ class TestReading:
         assert progress.unsettled == {2}
 
     def test_a_look_that_knows_less_than_was_read_takes_nothing_back(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([1, 3], [1, 3], upper=3, snapshot=look_at(ceiling=3))
 
         progress.has_read([], [], upper=3, snapshot=look_at(ceiling=0))
@@ -107,26 +107,26 @@ class TestSaving:
         return new.position, new.gaps
 
     def test_the_cursor_passes_what_is_not_settled_and_keeps_it_as_a_gap(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([1, 2, 3], [1, 2, 3], upper=3, snapshot=look_at(ceiling=3, final=3))
 
         assert self.saved(progress, 2) == (2, "[[1,1]]")
 
     def test_the_cursor_stands_below_what_is_not_settled_when_nothing_above_it_is(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([1, 2, 3], [1, 2, 3], upper=3, snapshot=look_at(ceiling=3, final=3))
 
         assert self.saved(progress, 1) == (1, "[]")
         assert self.saved(progress) == (0, "[]")
 
     def test_the_cursor_moves_over_events_of_other_types(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([2], [2], upper=9, snapshot=look_at(ceiling=9, final=9))
 
         assert self.saved(progress, 2) == (9, "[]")
 
     def test_a_hole_is_saved_with_the_cursor_that_passes_it(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([1, 3, 6], [1, 3, 6], upper=6, snapshot=look_at(ceiling=6))
 
         assert self.saved(progress, 1) == (1, "[]")
@@ -134,13 +134,13 @@ class TestSaving:
         assert self.saved(progress, 1, 3, 6) == (6, "[[2,2],[4,5]]")
 
     def test_a_late_event_leaves_the_cursor_where_it_is(self) -> None:
-        progress = Progress(6, Gaps([(2, 2), (4, 5)]))
+        progress = Progress(6, Gaps([(2, 2), (4, 5)]).dump())
         progress.has_read([4], [4], upper=6, snapshot=look_at(ceiling=6))
 
         assert self.saved(progress, 4) == (6, "[[2,2],[5,5]]")
 
     def test_asking_what_would_be_saved_changes_nothing(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([1, 3], [1, 3], upper=3, snapshot=look_at(ceiling=3))
 
         assert progress.after([3]) == progress.after([3])
@@ -149,7 +149,7 @@ class TestSaving:
 
     def test_each_state_is_known_by_a_number_of_its_own(self) -> None:
         """Two that look alike can be told apart, when the answer to a COMMIT was lost."""
-        progress = Progress(5, Gaps(), revision=7)
+        progress = Progress(5, revision=7)
 
         first = progress.after(())
         progress.settle((), first)
@@ -159,12 +159,12 @@ class TestSaving:
         assert second == Saved(5, "[]", revision=9)
 
     def test_whoever_continues_reads_the_gaps_and_what_is_above(self) -> None:
-        progress = Progress(0, Gaps())
+        progress = Progress(0)
         progress.has_read([1, 2, 4], [1, 2, 4], upper=4, snapshot=look_at(ceiling=4))
         saved = progress.after([2, 4])
         progress.settle([2, 4], saved)
 
-        heir = Progress(saved.position, Gaps.parse(saved.gaps), saved.revision)
+        heir = Progress(saved.position, saved.gaps, saved.revision)
 
         assert heir.saved == progress.saved == saved
         assert (heir.read_to, heir.holes) == (4, Gaps([(1, 1), (3, 3)]))

@@ -21,9 +21,6 @@ class Crowd:
         self.turns: Counter[str] = Counter()
         self._urgent_ones = urgent_ones
 
-    def has_new(self) -> bool:
-        return True
-
     async def new(self, _state: object, _size: int) -> str:
         self.turns["log"] += 1
         return "taken"

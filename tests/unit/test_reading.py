@@ -279,7 +279,7 @@ class TestAnyOrderOfEvents:
 
 class TestTakingWhatWasReadWithoutALook:
     def take(self, ids: list[int], *, read_to: int, room: int = 10) -> tuple[list[int], int]:
-        progress = Progress(read_to, Gaps())
+        progress = Progress(read_to)
         rows = [Row(each, matches=each != 5) for each in ids]
         taken = make_reader("key").take(rows, progress, room)
         return [row[0] for row in taken], progress.read_to
@@ -299,7 +299,7 @@ class TestTakingWhatWasReadWithoutALook:
         assert self.take([4, 5, 6], read_to=3, room=2) == ([], 3)
 
     def test_while_an_earlier_event_may_come_nothing_is_taken(self) -> None:
-        progress = Progress(3, Gaps([(2, 2)]))
+        progress = Progress(3, Gaps([(2, 2)]).dump())
         assert make_reader("key").take([Row(4)], progress, 10) == []
 
 
@@ -352,7 +352,7 @@ class Bench:
     def __init__(self, *visible: int, order: Order, gap_wait: float | None = None) -> None:
         self.log = Log()
         self.show(*visible)
-        self.progress = Progress(0, Gaps())
+        self.progress = Progress(0)
         self.reader = make_reader(order, gap_wait)
         self.connections = LogOf(self.log, self.reader)
 

@@ -79,20 +79,20 @@ class Alibis:
 
     def __init__(self, pulse: Pulse) -> None:
         self.pulse = pulse
-        self._unreported: deque[tuple[Query, Lease]] = deque(maxlen=MAX_TERMS)
+        self.unreported: deque[tuple[Query, Lease]] = deque(maxlen=MAX_TERMS)
 
     def lost(self, lease: Lease, lived: Query) -> None:
         """Decide whether the events in flight may be blamed for the end of *lease*."""
         lease.is_blamed = self.pulse.slept(lease.renewed_at) > ASLEEP * lease.duration
         if not lease.is_blamed:
-            self._unreported.append((lived, lease))
+            self.unreported.append((lived, lease))
 
     async def report(self, connections: Connections) -> None:
         """Retract what was counted for these terms. Passes on database errors; then it has to be
         retried."""
-        while self._unreported:
-            lived, lease = self._unreported[0]
+        while self.unreported:
+            lived, lease = self.unreported[0]
             await connections.rows(lived, **lease.term)
             # Another call that waited for the same answer may have removed it.
-            if self._unreported and self._unreported[0][1] is lease:
-                self._unreported.popleft()
+            if self.unreported and self.unreported[0][1] is lease:
+                self.unreported.popleft()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.errors import LeaseLost
 
-from ..position.gaps import Gaps
 from ..position.progress import Saved
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Lease:
     def stands_at(self, row: Any) -> None:
         """Read from the listener's row where a cursor has to start."""
         self.position: int = row["position"]
-        self.gaps = Gaps.parse(row["gaps"])
+        self.gaps: str = row["gaps"]
         self.revision: int = row["revision"]
         self.retry_count: int = row["retry_count"]
         self.retry_position: int | None = row["retry_position"]

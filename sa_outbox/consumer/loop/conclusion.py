@@ -176,7 +176,7 @@ class Conclusion:
     async def _crashed(self, item: InFlight, error: SystemExit) -> None:
         """A handler wanted the process to end: so it shall, but counted and in good order."""
         self._port.stop()
-        crashes = await self._settlement.mark(item)
+        crashes = await self._settlement.notes.mark(item)
         if crashes >= self._context.settings.max_crashes:
             self._outcomes.convict(item, crashes)
             self._port.finish([item])

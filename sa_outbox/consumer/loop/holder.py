@@ -72,13 +72,14 @@ class HeldLeases(Generic[S]):
     async def work(self, lease: Lease) -> None:
         """Work for one listener as long as its lease is ours, whatever the database does."""
         name = lease.listener
+        backoff: Backoff | None = None
         try:
-            backoff = Backoff()
             while not self.is_stopping:
                 loop = self.loops[lease.key] = self._make(lease)
                 error = await self._run(loop)
                 if error is None:
                     return
+                backoff = backoff or Backoff()
                 where, pause = f"listener {name}", backoff.next()
                 self._context.observers.emit(DatabaseAway(where, type(error).__name__, pause))
                 if not await self._stands(loop, pause):
@@ -153,7 +154,7 @@ class HeldLeases(Generic[S]):
         while not lease.has_ended():
             await anyio.sleep(pause)
             try:
-                lease.stands_at(await loop.settlement.settler.stand())
+                lease.stands_at(await loop.settlement.stand())
             except LeaseLost:
                 break
             except Exception as error:
@@ -173,6 +174,8 @@ class HeldLeases(Generic[S]):
         # it. By its token nothing of another's can be released.
         if not lease.is_over:
             await best_effort(self._leases.release(lease), RELEASE_SECONDS)
-        await best_effort(self._context.alibis.report(self._context.connections), RELEASE_SECONDS)
+        if self._context.alibis.unreported:
+            reported = self._context.alibis.report(self._context.connections)
+            await best_effort(reported, RELEASE_SECONDS)
         self._leases.bell.ring()
         self._context.progressed()

@@ -87,8 +87,6 @@ class LogSource:
                 name = self._listener.name
                 await Isolation(self._context, name, self._refusals).of_read(refused)
                 intake.wake()
-                return
-        intake.start_ready()
 
     async def _fill(self, intake: Intake, room: int, now: float) -> None:
         quarantine = self._quarantine

@@ -94,7 +94,8 @@ class DeliveryLoop(Generic[S]):
             await self.settlement.write_off()
             self.lease.is_over = True
             return
-        self.settle_unattempted(unattempted)
+        if unattempted:
+            self.settle_unattempted(unattempted)
         if self._held is not None:
             self._held.begin()
         error: Exception | None = None
@@ -122,13 +123,15 @@ class DeliveryLoop(Generic[S]):
             if not self.is_stopping:
                 if self._held is not None:
                     self._held.let_go_in_time()
-                await self.source.take_in(self)
+                if self.source.size is None:
+                    await self.source.take_in(self)
+                self.start_ready()
             if self._is_worth_settling():
                 await self.settlement.settle()
             if self.is_stopping and not self.in_flight:
                 await self.settlement.settle()
                 await self.settlement.save()
-                await self.settlement.take_notes_back()
+                await self.settlement.notes.take_back()
                 await self.source.close()
                 return
             has_caught_up = self._has_caught_up()
@@ -136,7 +139,7 @@ class DeliveryLoop(Generic[S]):
                 await self._rest()
             if self._quarantine.is_over:
                 self._quarantine.is_over = False
-                await self.settlement.forget_crashes()
+                await self.settlement.notes.forget_crashes()
             await self._changed.wait(self._pause(has_caught_up=has_caught_up))
 
     def _count_of_tasks(self) -> int:
@@ -291,8 +294,8 @@ class DeliveryLoop(Generic[S]):
         """The outcomes of *items* are committed."""
         if self._quarantine.is_on:
             self._quarantine.settled(items)
-        if self.settlement.noted:
-            self.settlement.absolve(items)
+        if self.settlement.notes.noted:
+            self.settlement.notes.absolve(items)
         others = [item for item in items if item.outcome != "done" or item.state]
         if others:
             self._free_lanes(others)
@@ -364,9 +367,10 @@ class DeliveryLoop(Generic[S]):
         will do something are among them: one that has passed would make it spin."""
         times = [self.settlement.latest_at] if self.settlement.finished else []
         if not self.is_stopping:
-            next_at = self.source.next_at(has_room=self.room() > 0)
             save_at = self.settlement.save_at if has_caught_up else None
             held_until = None if self._held is None else self._held.until
-            wakeups = (next_at, held_until, self._lanes.ready_at, save_at)
+            wakeups = (held_until, self._lanes.ready_at, save_at)
             times += [each for each in wakeups if each is not None]
+            if self.source.size is None:
+                times.append(self.source.next_at(has_room=self.room() > 0))
         return max(0.0, min(times) - monotonic()) if times else None

@@ -27,10 +27,6 @@ class Intake(Protocol):
 
     def settle_unattempted(self, items: Sequence[InFlight]) -> None: ...
 
-    def start_ready(self) -> None:
-        """Let idle tasks begin with what is in the lanes."""
-        ...
-
     def wake(self) -> None: ...
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -70,7 +66,8 @@ class Source(Protocol):
         ...
 
     async def take_in(self, intake: Intake) -> None:
-        """Fill the lanes with what is next."""
+        """Fill the lanes with what is next. Not asked of one that has a ``size``: then all of it
+        is in the lanes from the start."""
         ...
 
     async def close(self) -> None:
@@ -81,7 +78,7 @@ class Source(Protocol):
         """Whether ``take_in`` may find something."""
         ...
 
-    def next_at(self, *, has_room: bool) -> float | None:
+    def next_at(self, *, has_room: bool) -> float:
         """When ``take_in`` has something to do, unless somebody wakes the loop before."""
         ...
 

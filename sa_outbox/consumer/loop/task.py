@@ -174,7 +174,7 @@ class HandlerTask:
                 await self._gate.enter()
                 try:
                     if self._quarantine.is_on:
-                        await self._settlement.note(items)
+                        await self._settlement.notes.note(items)
                     await self._attempt(items)
                 finally:
                     self._gate.leave()
@@ -189,7 +189,7 @@ class HandlerTask:
         item = items[0]
         most = self._context.settings.max_crashes
         # One that comes back is marked again, and counted once: the mark is the term's.
-        crashes = await self._settlement.mark(item)
+        crashes = await self._settlement.notes.mark(item)
         if crashes > most:
             self._outcomes.convict(item, most)
             self._port.finish(items)

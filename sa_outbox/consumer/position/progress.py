@@ -30,12 +30,13 @@ class Saved:
 
 
 class Progress:
-    def __init__(self, position: int, gaps: Gaps, revision: int = 0) -> None:
-        self.saved = Saved(position, gaps.dump(), revision)
+    def __init__(self, position: int, gaps: str = NO_GAPS, revision: int = 0) -> None:
+        """As the row has it."""
+        self.holes = Gaps.parse(gaps)
+        """Ids up to ``read_to`` that no read has shown, and that may still appear."""
+        self.saved = Saved(position, gaps if gaps == NO_GAPS else self.holes.dump(), revision)
         self.read_to = position
         """Every id up to here was read, or is in ``holes``."""
-        self.holes = gaps
-        """Ids up to ``read_to`` that no read has shown, and that may still appear."""
         self.unsettled: set[int] = set()
         """Events that were read and are not settled."""
 

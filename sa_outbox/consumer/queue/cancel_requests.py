@@ -28,14 +28,13 @@ class CancelRequests:
         self._listener = listener
 
     async def look(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
-        """If wanted, read the requests and pass each on to the loop that has its event."""
-        if self.wanted:
-            self.wanted = False
-            try:
-                await self._pass_on(loops)
-            except BaseException:
-                self.wanted = True
-                raise
+        """Read the requests and pass each on to the loop that has its event."""
+        self.wanted = False
+        try:
+            await self._pass_on(loops)
+        except BaseException:
+            self.wanted = True
+            raise
 
     async def _pass_on(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
         connections, statements = self._context.connections, self._context.statements.ranges

@@ -12,6 +12,7 @@ process that does not know of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -78,17 +79,14 @@ class RangeClaimer:
         self.shelter = ClaimShield()
         self._passed: Selection | None = None
         """What was read last is all of other types, and the cursor was not saved after it."""
-        self._pass_at = 0.0
+        self.pass_at = inf
+        """When it is to be saved."""
         self._rests_at: Progress | None = None
         """Up to there everything was claimed, of whatever type, and nothing can still appear."""
 
     def has_read(self, number: int) -> bool:
         """Whether everything visible at snapshot *number* is claimed, by any process."""
         return self._read_snapshot >= number
-
-    def has_new(self) -> bool:
-        """Whether the log may hold something that nobody has claimed."""
-        return self._context.horizon.latest.number > self._read_snapshot
 
     def rests_at(self, number: int) -> int | None:
         """The id above which an event can be offered, if nothing was left at snapshot *number* and
@@ -114,14 +112,10 @@ class RangeClaimer:
         with self.shelter.open():
             taken = await self._take(steady, choice)
         if taken is not None:
-            self._passed = None
+            self._passed, self.pass_at = None, inf
             self._note(choice)
             self._rest(choice, 1)
         return taken
-
-    def passes_in(self) -> float | None:
-        """Seconds until the cursor has to be saved without a claim; None: it need not be."""
-        return None if self._passed is None else max(0.0, self._pass_at - monotonic())
 
     async def save_passed(self) -> None:
         """Move the cursor over events of other types, and forget holes that are final; not if
@@ -129,22 +123,22 @@ class RangeClaimer:
         if self._passed is None:
             return
         choice, self._passed, self._state = self._passed, None, None
+        self.pass_at = inf
         pass_over = self._context.statements.ranges.pass_over
         moved = {"name": self._listener.name, **choice.moved}
         if await self._context.connections.rows(pass_over, **moved) and self._rests_at is not None:
             self._rest(choice, 1)
 
-    def remembered(self) -> dict[str, Any] | None:
-        """``state`` as it must be if nobody but us has claimed anything since. If somebody has, the
-        next claim finds another revision, and claims nothing."""
-        return self._state if monotonic() < self._asked_at + STATE_CACHE_SECONDS else None
-
     def forget(self) -> None:
         """Something has changed: read the state before the next claim."""
         self._state = None
 
-    async def state(self, held: list[int]) -> dict[str, Any] | None:
-        """None: somebody has deleted the queue's row."""
+    async def state(self, held: list[int]) -> tuple[dict[str, Any] | None, bool]:
+        """Where the queue stands; None: somebody has deleted its row. And whether that is
+        remembered: as it must be if nobody but us has claimed anything since. If somebody has, the
+        next claim finds another revision, and claims nothing."""
+        if self._state is not None and monotonic() < self._asked_at + STATE_CACHE_SECONDS:
+            return self._state, True
         self._asked_at = monotonic()
         self._steady = self._context.continuity.steady(self._context.connections)
         state = self._context.statements.ranges.state
@@ -154,7 +148,7 @@ class RangeClaimer:
             self._token, self._read_snapshot = rows[0]["token"], 0
             self._rests_at = None
         self._state = dict(rows[0]) if rows else None
-        return self._state
+        return self._state, False
 
     async def abandoned(self, held: list[int]) -> ClaimedRange | None:
         """A range that another process has left. None of those *held* here: one whose lease has
@@ -187,6 +181,8 @@ class RangeClaimer:
         nothing is claimed. After that has happened, wait for the lock instead: a wasted read costs
         more than a wait.
         """
+        if self._context.horizon.latest.number <= self._read_snapshot:
+            return None  # nobody has added anything
         connections = self._context.connections
         if monotonic() >= self._crowded_until and not self._sets_aside:
             choice = await self._choose(self._steady, state, size)
@@ -211,9 +207,11 @@ class RangeClaimer:
 
     def _took(self, choice: Selection, taken: ClaimedRange | None) -> ClaimedRange | Again | None:
         self._rests_at = None
-        if choice.only_passes and self._passed is None:
-            self._pass_at = monotonic() + SKIP_SAVE_SECONDS
         self._passed = choice if choice.only_passes else None
+        if self._passed is None:
+            self.pass_at = inf
+        elif self.pass_at == inf:
+            self.pass_at = monotonic() + SKIP_SAVE_SECONDS
         if taken is None or choice.later:  # what was set aside may be due
             self._state = None
         else:
@@ -225,7 +223,7 @@ class RangeClaimer:
             # The snapshot that the read followed: the latest one may have been forgotten since.
             self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
             # Not if it was only passed over: whether that was written was not checked.
-            if not choice.gaps and not choice.is_passed_over:
+            if not choice.gaps.lows and not choice.is_passed_over:
                 self._rest(choice, int(taken is not None))
         return "again" if choice.later and taken is None else taken
 
@@ -236,7 +234,7 @@ class RangeClaimer:
 
     def _rest(self, choice: Selection, writes: int) -> None:
         moved = choice.moved
-        self._rests_at = Progress(moved["position"], Gaps(), moved["revision"] + writes)
+        self._rests_at = Progress(moved["position"], revision=moved["revision"] + writes)
 
     async def _take(self, asked: Asked, choice: Selection) -> ClaimedRange | None:
         statements, began = self._context.statements.ranges, monotonic()
@@ -263,11 +261,11 @@ class RangeClaimer:
             await set_aside(connection, park, name, documents)
 
     async def _choose(self, asked: Asked, row: Any, size: int) -> Selection:
-        old = Progress(row["position"], Gaps.parse(row["gaps"]), row["revision"])
+        old = Progress(row["position"], row["gaps"], row["revision"])
         # What is set aside takes no handler's time: whole batches, whatever the size of a range.
         room = self._listener.batch_size if self._sets_aside else size
         snapshot = self._context.horizon.latest
-        if self._is_behind and len(old.holes) < MAX_GAPS:
+        if self._is_behind and len(old.holes.lows) < MAX_GAPS:
             urgent = bool(row.get("urgent", True))
             rows = await self._turns.read(asked, old, room, snapshot.ceiling, urgent=urgent)
             if rows:
@@ -280,11 +278,10 @@ class RangeClaimer:
             )
             if rows or not self._is_behind:
                 chosen, others = self._cut(rows, size)
-                gaps = old.holes.copy()
                 for each in others:
-                    gaps.add(each[ID], each[ID])
+                    old.holes.add(each[ID], each[ID])
                 self._is_behind = self._is_behind or bool(others)
-                return Selection(old, chosen, old.read_to, gaps, snapshot)
+                return Selection(old, chosen, old.read_to, old.holes, snapshot)
             # All of other types. Not from the row again: it stays the same until something is
             # claimed, or many were passed.
             room = self._listener.batch_size

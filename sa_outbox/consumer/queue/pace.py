@@ -28,15 +28,12 @@ class Pace:
             self._most = max(self._most, AT_SPEED)
         # With a session, each event is settled by itself, one after the other within a range.
         side_by_side = min(listener.concurrency, MAX_CONCURRENT_RANGES)
-        self._ranges = 2 if call.session == "none" else max(2, side_by_side)
+        self._usual_ranges = 2 if call.session == "none" else max(2, side_by_side)
         # A handler that takes batches wants whole ones.
         first = self._full if call.batch else 4 * listener.concurrency
         self.size = min(first, self._full)
-
-    @property
-    def ranges(self) -> int:
+        self.ranges = self._usual_ranges
         """How many this process may hold. At speed one more: the next is read meanwhile."""
-        return self._ranges + (self.size > self._full)
 
     def ended(self, events: int, seconds: float) -> None:
         """A range of *events* events took *seconds*."""
@@ -45,3 +42,4 @@ class Pace:
         elif seconds < TARGET_RANGE_SECONDS / 2 and 2 * events >= self.size:
             factor = 4 if seconds < TARGET_RANGE_SECONDS / 8 else 2
             self.size = max(self.size, min(self._most, factor * events))
+        self.ranges = self._usual_ranges + (self.size > self._full)

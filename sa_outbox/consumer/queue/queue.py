@@ -7,6 +7,7 @@ one process can handle in about a second, so that a second process finds somethi
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,12 @@ class Queue:
         self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
         self._limits = ConcurrencyLimits(listener, self._wake) if listener.is_limited else None
         self._pace = Pace(listener)
-        self._fresh: dict[tuple[str, int], ClaimedRange] = {}
+        self._fresh: dict[tuple[str, int], Sequence[Any]] = {}
+        """What a claim returned, until a loop has it."""
+        self._began: dict[Lease, tuple[int, float]] = {}
+        """How many events a claim returned, and when."""
         self._requests = CancelRequests(context, listener.name)
+        self._isolation = Isolation(context, listener.name, context.refusals[listener.name])
         self._turn = 0
         self._offered: Sequence[Any] = ()
         self._outage = Outage(f"queue {listener.name}", context.observers.emit)
@@ -90,7 +95,8 @@ class Queue:
     async def _take_again_and_again(self, tasks: TaskGroup) -> None:
         while not self.holder.is_stopping:
             try:
-                await self._requests.look(self.holder.loops)
+                if self._requests.wanted:
+                    await self._requests.look(self.holder.loops)
                 pause = await self._save_passed(await self._take_all(tasks))
             except Exception as error:
                 if not is_database_error(error):
@@ -103,10 +109,10 @@ class Queue:
             await self.bell.wait(pause)
 
     async def _save_passed(self, pause: float | None) -> float | None:
-        soon = self._taker.passes_in()
-        if soon is None:
+        soon = self._taker.pass_at - monotonic()
+        if soon == inf:
             return pause
-        if soon == 0:
+        if soon <= 0:
             await self._taker.save_passed()
             return pause
         return soon if pause is None else min(soon, pause)
@@ -150,6 +156,9 @@ class Queue:
         if self.held.get(lease.key) is lease:
             del self.held[lease.key]
             self._fresh.pop(lease.key, None)
+        count, began = self._began.pop(lease, (0, 0.0))
+        if count and lease.is_over:
+            self._pace.ended(count, monotonic() - began)
 
     def doubt(self) -> None:
         """What was offered was read before a connection ended."""
@@ -170,13 +179,12 @@ class Queue:
             if at_once is not None:
                 self._begin(tasks, at_once)
         while len(self.held) < self._pace.ranges and not self.holder.is_stopping:
-            remembered = self._taker.remembered()
-            state = remembered or await self._taker.state([part for _, part in self.held])
+            state, is_remembered = await self._taker.state([part for _, part in self.held])
             self._is_paused = state is None or state["paused"] or is_withheld
             if self._is_paused:
                 return self._context.settings.poll_interval.total_seconds()
             taken = await self._next_or_narrow(state)
-            if taken is None and remembered is None:
+            if taken is None and not is_remembered:
                 return self._pause(state)
             if taken is None:
                 self._taker.forget()  # its times are old
@@ -189,24 +197,25 @@ class Queue:
     def _begin(self, tasks: TaskGroup, taken: ClaimedRange) -> None:
         lease = taken.lease
         self.held[lease.key] = lease
-        self._fresh[lease.key] = taken
-        count = None if taken.rows is None else len(taken.rows)
+        count = None
+        if taken.rows is not None:
+            self._fresh[lease.key] = taken.rows
+            count = len(taken.rows)
+            self._began[lease] = count, monotonic()
         self._context.observers.emit(
             RangeTaken(lease.listener, lease.part, count, lease.crashes > 0)
         )
-        tasks.start_soon(self._work, lease, taken)
+        tasks.start_soon(self.holder.work, lease)
 
     async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
         """``_next``; events that the database refuses are found, so that they can be claimed and
         settled."""
-        refusals = self._context.refusals[self.listener.name]
-        narrowing = Isolation(self._context, self.listener.name, refusals)
         try:
             return await self._next(state)
         except ReadRefused as refused:
-            await narrowing.of_read(refused)
+            await self._isolation.of_read(refused)
         except ParkRefused as refused:
-            await narrowing.of_parking(refused)
+            await self._isolation.of_parking(refused)
         self._taker.forget()
         return "again"
 
@@ -226,7 +235,7 @@ class Queue:
             taken = await taker.due(size, least=LOWEST, by_age=True)
         elif is_due and turn != 0:
             taken = await taker.due(size, least=0)
-        if taken is None and taker.has_new():
+        if taken is None:
             taken = await taker.new(state, size)
         if taken is None and is_due:
             taken = await taker.due(size, least=LOWEST)
@@ -239,19 +248,12 @@ class Queue:
         # What is due or free and could not be claimed is locked by somebody.
         return min(times) + 0.002 if min(times) > 0 else LOCKED_RETRY_SECONDS
 
-    async def _work(self, lease: Lease, taken: ClaimedRange) -> None:
-        began = monotonic()
-        await self.holder.work(lease)
-        if taken.rows is not None and lease.is_over:
-            self._pace.ended(len(taken.rows), monotonic() - began)
-
     def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:
-        fresh = self._fresh.pop(lease.key, None)
         return range_loop(
             self._context,
             self.listener,
             lease,
-            None if fresh is None else fresh.rows,
+            self._fresh.pop(lease.key, None),
             read=self._read,
             slots=self._slots,
             limits=self._limits,

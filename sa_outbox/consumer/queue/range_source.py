@@ -7,6 +7,7 @@ Whoever takes the range over reads from it what is left.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from sa_outbox.event.row import ID, PAYLOAD
@@ -19,6 +20,7 @@ from ..loop.isolation import Isolation
 from ..loop.lanes import LooseLanes
 from ..loop.limits import LimitedLanes
 from ..loop.loop import DeliveryLoop
+from ..position.gaps import Gaps
 from ..position.progress import Progress
 from ..shared.reads import Reads
 
@@ -78,7 +80,8 @@ class RangeSource:
         if not rows:
             return None
         quarantine = self._quarantine
-        quarantine.covers([row[ID] for row in rows])
+        if quarantine.is_on:
+            quarantine.covers([row[ID] for row in rows])
         self._items, self.size = _items(rows), len(rows)
         aside: list[InFlight] = []
         if None in [row[PAYLOAD] for row in rows]:
@@ -97,16 +100,15 @@ class RangeSource:
         found = (self.withdraw(each) for each in sorted(requested))
         return [item for item in found if item is not None]
 
-    async def take_in(self, intake: Intake) -> None:
-        intake.start_ready()
+    async def take_in(self, intake: Intake) -> None: ...
 
     async def close(self) -> None: ...
 
     def has_new(self, now: float) -> bool:  # noqa: ARG002 - see the protocol
         return False
 
-    def next_at(self, *, has_room: bool) -> None:  # noqa: ARG002 - see the protocol
-        return None
+    def next_at(self, *, has_room: bool) -> float:  # noqa: ARG002 - see the protocol
+        return inf
 
     def settled(self, items: Sequence[InFlight]) -> bool:
         if any(item.outcome != "done" for item in items):
@@ -142,7 +144,7 @@ class RangeSource:
 
     async def _read_again(self) -> list[Any]:
         """What is left of it, after another process or an outage."""
-        lease, gaps = self._lease, self._lease.gaps
+        lease, gaps = self._lease, Gaps.parse(self._lease.gaps)
         while True:
             try:
                 return await Reads(self._refusals).carefully(

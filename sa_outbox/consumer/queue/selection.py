@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.event.row import ID, PRIORITY, WAIT
 
+from ..position.gaps import NO_GAPS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -69,7 +71,7 @@ class Selection:
         self.gaps = gaps
         passed = position - old.saved.position
         # Retention waits for a hole in the queue's row, even when nobody can fill it anymore.
-        was_open = old.saved.gaps != "[]"
+        was_open = old.saved.gaps != NO_GAPS
         is_closed = was_open and gaps.up_to(old.saved.position).dump() != old.saved.gaps
         is_passed = bool(self.later) or passed >= PASSED_OVER or is_closed
         self.is_passed_over = not self.now and is_passed
@@ -78,7 +80,7 @@ class Selection:
         self.moved: dict[str, Any] = {
             "revision": old.saved.revision,
             "position": position,
-            "gaps": gaps.dump(),
+            "gaps": gaps.dump() if gaps.lows else NO_GAPS,
         }
         moves = (position, self.moved["gaps"]) != stood
         self.only_passes = moves and not rows and not self.is_passed_over

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from sa_outbox.errors import LeaseLost
 from sa_outbox.event.row import ID
+from sa_outbox.policy.backoff import Backoff
 
-from ..connection.errors import is_refusal
+from ..connection.errors import is_refusal, is_transient, is_unreachable
 from ..fault.refusals import PARTS, condemn, is_unattempted
 from .alerts import alerts
 from .audit import records
-from .writer import SettlementWriter
-from .writes import Write, plan
+from .crash_notes import CrashNotes
+from .writes import Write, insert_record, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from ..connection.connections import Query
     from ..connection.statements import Settling
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 SKIP_SAVE_SECONDS = 3.0
 """Seconds after which a cursor that only passed events of other types is saved: so often at most,
 however many come by."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 2.0
+"""Seconds between two tries to write, while the database is away."""
 MAX_WAIT_SECONDS = 0.1
 """Seconds that a finished event waits to be settled while slow ones of other keys run."""
 
@@ -52,14 +55,12 @@ class SettlementBuffer:
         after: Callable[[Sequence[InFlight]], None],
     ) -> None:
         self.lock = anyio.Lock(fast_acquire=True)
-        self.settler = SettlementWriter(context.connections, context.continuity, statements, lease)
+        self.notes = CrashNotes(
+            context.connections, statements.suspects, lease, progress, self.lock
+        )
         self.finished: list[InFlight] = []
         self._held = lease.retry_position
         """With order="total": the event whose errors are in the listener's row."""
-        self.noted = set(lease.suspects)
-        """Positions that are among the suspects in the leased row, or may be."""
-        self._unmarked: set[int] = set()
-        """Of these, what was noted here, and not attempted alone."""
         self.latest_at = 0.0
         """When what is finished is settled at the latest."""
         self.save_at: float | None = None
@@ -149,55 +150,6 @@ class SettlementBuffer:
         old, new = self._progress.saved, self._progress.after(())
         return (new.position, new.gaps) != (old.position, old.gaps)
 
-    async def note(self, items: Sequence[InFlight]) -> None:
-        """Write down that *items* are about to be attempted, while others are."""
-        positions = [item.position for item in items if item.position not in self.noted]
-        if positions:
-            self._unmarked.update(positions)
-            await self._suspect(self._statements.suspects.note, positions, positions=positions)
-
-    async def mark(self, item: InFlight) -> int:
-        """Count that *item* is about to be attempted alone; in how many terms it was, and came to
-        no end."""
-        self._unmarked.discard(item.position)
-        mark, position = self._statements.suspects.mark, item.position
-        row = await self._suspect(mark, [position], suspect=position)
-        count: int = row["marks"]
-        return count
-
-    async def _suspect(self, query: Query, whom: list[int], **values: object) -> Any:
-        async with self.lock:
-            # Before: if the answer is lost, it may be written.
-            self.noted.update(whom)
-            saved = self._progress.saved
-            stand = {"old": saved.position, "revision": saved.revision}
-            rows = await self._context.connections.rows(
-                query, **self._lease.term, **stand, **values
-            )
-        if not rows:
-            raise self._lease.lost()
-        return rows[0]
-
-    async def take_notes_back(self) -> None:
-        """What was noted here and is in nobody's hands any more: no suspects, if this ends well."""
-        noted = sorted(self._unmarked & self.noted)
-        if noted:
-            absolve = self._statements.suspects.absolve
-            await self._context.connections.rows(absolve, **self._lease.term, positions=noted)
-            self.noted.difference_update(noted)
-
-    async def forget_crashes(self) -> None:
-        """All that was in flight when a holder of the listener died is settled."""
-        term, query = self._lease.term, self._statements.suspects.forget
-        if query is None:
-            return
-        await self._context.connections.rows(
-            query,
-            name=term["name"],
-            part=term["part"],
-            token=term["token"],
-        )
-
     def leaves(self, items: Sequence[InFlight]) -> list[int]:
         """The positions that *items* leave. A delivery with a row has left the cursor before, but
         a range holds it until now."""
@@ -214,21 +166,15 @@ class SettlementBuffer:
         writes = self._plan_barely(items, new)
         audit = self._context.audit
         if audit != "off" and (recorded := records(items, audit, counted=counted)):
-            values = {"listener": self._lease.listener, "document": json.dumps(recorded)}
-            # After it is parked: one that is cancelled meanwhile is not retried. And before a row
-            # is deleted, from which a replay has its event.
-            first = (self._statements.bury, self._statements.park)
-            at = sum(write.query in first for write in writes)
-            writes.insert(at, Write(self._statements.record, values))
-        absolved = self._absolved(items) if self.noted else ()
-        if absolved:
+            insert_record(writes, self._statements, self._lease.listener, recorded)
+        if self.notes.noted and (absolved := self.notes.absolved(items)):
             term = {**self._lease.term, "positions": absolved}
             writes.insert(-1, Write(self._statements.suspects.absolve, term))
         dead = [item for item in items if item.outcome == "dead"]
         if dead and (raised := alerts(self._lease.listener, dead, self._context.alert_depth)):
             statements = self._context.statements
-            inserts = [Write(statements.insert_events, {"document": json.dumps(raised)})]
-            writes[:0] = [*inserts, Write(statements.notify, {})]  # heard when this is committed
+            added = Write(statements.insert_events, {"document": json.dumps(raised)})
+            writes[:0] = [added, Write(statements.notify, {})]  # heard when this is committed
         return writes
 
     def _plan_barely(self, items: Sequence[InFlight], new: Saved) -> list[Write]:
@@ -246,14 +192,6 @@ class SettlementBuffer:
             writes.insert(0, Write(self._statements.bound, {"duration": duration}))
         return writes
 
-    def absolve(self, items: Sequence[InFlight]) -> None:
-        """The outcomes of *items* are committed: they are no suspects any more."""
-        self.noted.difference_update(self._absolved(items))
-
-    def _absolved(self, items: Sequence[InFlight]) -> list[int]:
-        noted = self.noted
-        return [item.position for item in items if item.position in noted and item.was_attempted]
-
     def _is_holding(self, items: Sequence[InFlight]) -> bool:
         """Whether the errors in the listener's row are of an event that is not among *items*, and
         must be kept: also while its next attempt runs."""
@@ -267,9 +205,94 @@ class SettlementBuffer:
         gone = self.leaves(items)
         new = self._progress.after(gone)
         writes = self._plan_barely(items, new) if barely else self.plan(items, new)
-        await self.settler.write(writes, new=new)
+        await self._run_in_time(writes, new)
         self._progress.settle(gone, new)
         for item in items:
             if item.outcome == "hold":
                 self._held = item.position
         self.save_at = None
+
+    async def _run_in_time(self, writes: list[Write], new: Saved) -> None:
+        """Run *writes* in one transaction, for as long as it takes and the lease is ours.
+
+        Shielded: the handlers' effects exist already; cancelled here, they would come twice.
+        Raises :class:`LeaseLost`.
+        """
+        with anyio.CancelScope(shield=True):
+            backoff: Backoff | None = None
+            while True:
+                began = monotonic()
+                try:
+                    await self.sure()
+                    if not await self._run(writes):
+                        continue
+                except Exception as error:
+                    # A deadlock, with one who cancels several: all of it is to be done again.
+                    if not is_transient(error):
+                        if not is_unreachable(error):
+                            raise
+                        self._context.connections.drop_idle()
+                    if self._lease.has_ended():
+                        raise _away_too_long() from error
+                    backoff = backoff or Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+                    await anyio.sleep(backoff.next())
+                    # The answer to the COMMIT may be what was lost.
+                    if await self.became(new):
+                        break
+                else:
+                    break
+            self._lease.renewed(began)
+
+    async def sure(self) -> None:
+        """Wait until it is known that the database still has what was read and saved: else events
+        would be settled whose ids are other events' now. Raises :class:`LeaseLost`."""
+        if not self._context.continuity.is_sure or self._lease.is_outdated:
+            await self._context.continuity.sure(self._lease)
+
+    async def became(self, new: Saved) -> bool:
+        """Whether the listener's row holds *new*; waits for a transaction that is writing it."""
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        while True:
+            try:
+                row = await self.stand()
+            except Exception as error:
+                if not is_unreachable(error):
+                    raise
+                if self._lease.has_ended():
+                    raise _away_too_long() from error
+                self._context.connections.drop_idle()
+                await anyio.sleep(backoff.next())
+            else:
+                return bool(row["revision"] == new.revision)
+
+    async def stand(self) -> Any:
+        """The listener's row: position, gaps, revision, retries. Raises :class:`LeaseLost`."""
+        whose = {name: self._lease.term[name] for name in ("name", "part", "token", "owner")}
+        rows = await self._context.connections.rows(self._statements.stand, **whose)
+        if not rows:
+            raise self._lease.lost()
+        return rows[0]
+
+    async def _run(self, writes: list[Write]) -> bool:
+        """False if nothing was written: the connection is one of another era."""
+        async with self._context.connections.connection() as connection:
+            if not self._context.continuity.is_sure:
+                return False
+            if len(writes) == 1:  # by far the most: one statement, no transaction around it
+                await self._run_each(writes, connection.rows)
+                return True
+            async with connection.transaction():
+                await self._run_each(writes, connection.rows)
+            return True
+
+    async def _run_each(
+        self, writes: list[Write], run: Callable[..., Awaitable[list[Any]]]
+    ) -> None:
+        for write in writes:
+            rows = await run(write.query, **write.values)
+            if write.fenced and not rows:
+                raise self._lease.lost()
+
+
+def _away_too_long() -> LeaseLost:
+    return LeaseLost("the database was away for longer than the lease: another may hold it now")

@@ -67,6 +67,17 @@ def plan(
     return writes
 
 
+def insert_record(
+    writes: list[Write], statements: Settling, listener: str, recorded: list[dict[str, Any]]
+) -> None:
+    """What the audit says of them: after they are parked, since one that is cancelled meanwhile is
+    not retried. And before a row is deleted, from which a replay has its event."""
+    first = (statements.bury, statements.park)
+    at = sum(write.query in first for write in writes)
+    document = json.dumps(recorded)
+    writes.insert(at, Write(statements.record, {"listener": listener, "document": document}))
+
+
 def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight]) -> list[Write]:
     """What is written of these but for the cursor."""
     listener = lease.listener

@@ -44,10 +44,11 @@ class Committer:
         """Settle *items* in the session's transaction and commit it. None: it is committed. Else
         why what the handlers did can't be."""
         async with self._settlement.lock:
-            await self._settlement.settler.sure()
+            await self._settlement.sure()
             if self._lease.has_ended():
                 raise self._lease.lost()
-            new = self._progress.after(self._settlement.leaves(items))
+            gone = self._settlement.leaves(items)
+            new = self._progress.after(gone)
             writes = self._settlement.plan_in_session(items, new)
             found: BaseException | None = None
             try:
@@ -62,7 +63,7 @@ class Committer:
                     found = await self._not_committed(items, error, session, new)
             if found is not None:
                 return found
-            self._progress.settle([item.position for item in items], new)
+            self._progress.settle(gone, new)
             self._suspects.commits += 1
             return None
 
@@ -85,7 +86,7 @@ class Committer:
                 # The server ends what it has not committed yet, when its client is gone.
                 await session.invalidate()
                 try:
-                    if await self._settlement.settler.became(new):
+                    if await self._settlement.became(new):
                         return None
                 except LeaseLost:
                     if is_lost:

@@ -18,7 +18,7 @@ from sqlalchemy.util import await_only
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection import engines
-from sa_outbox.consumer.settle import writer as settle
+from sa_outbox.consumer.settle.buffer import SettlementBuffer
 from sa_outbox.consumer.transaction import lent_session
 from tests.support import comes_true
 
@@ -61,19 +61,17 @@ async def test_a_transaction_of_several_statements_is_ended_after_a_lease(
 ) -> None:
     """One that settles, on the consumer's own connection; then all of it is done again."""
     outbox, sleeper = Outbox(notify="off"), Sleeper()
-    run_each = settle.SettlementWriter._run_each
+    run_each = SettlementBuffer._run_each
     got: list[int] = []
 
-    async def slow(
-        self: settle.SettlementWriter, writes: list[Any], run: Callable[..., Any]
-    ) -> None:
+    async def slow(self: SettlementBuffer, writes: list[Any], run: Callable[..., Any]) -> None:
         if len(writes) > 1:
             await run_each(self, writes[:-1], run)
             await sleeper.stand_still()
             writes = writes[-1:]
         await run_each(self, writes, run)
 
-    monkeypatch.setattr(settle.SettlementWriter, "_run_each", slow)
+    monkeypatch.setattr(SettlementBuffer, "_run_each", slow)
 
     @outbox.listener("billing", on="order.*", order=order, retry=QUICK)
     async def charge(event: Event[Any]) -> None:
