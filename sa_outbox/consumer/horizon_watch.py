@@ -15,7 +15,7 @@ from .connection.errors import is_database_error
 from .shared.outage import Outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from anyio.abc import TaskStatus
 
@@ -52,6 +52,8 @@ class HorizonWatcher:
         self._context = context
         self._reader = reader
         self._workload = workload
+        self._holder = workload.holder
+        self._queues = workload.queues
         self._verification = verification
         self._poll_interval = poll_interval
         self._outage = Outage("horizon", context.observers.emit)
@@ -66,9 +68,9 @@ class HorizonWatcher:
         pause = MIN_HOLE_POLL_SECONDS
         while True:
             rung = await self._context.bell.wait(self._until_next_read(pause))
-            if self._workload.is_empty:
+            if not (self._holder.loops or self._queues):
                 continue
-            by = rung or ("open events" if _wait_at_a_hole(self._workload.loops) else "poll")
+            by = rung or ("open events" if _wait_at_a_hole(self._loops()) else "poll")
             snapshot = await self._read(is_rung=rung is not None)
             if snapshot is not None:
                 is_quiet = rung is None and snapshot.final < snapshot.ceiling
@@ -97,9 +99,9 @@ class HorizonWatcher:
         """Offer new events, before the horizon is read, to those who had read everything up to the
         latest snapshot: they begin at once."""
         number = self._context.horizon.latest.number
-        loops, queues = self._workload.loops, self._workload.queues
-        waiting = [each for each in loops if each.source.new.are_all_final(number)]
-        resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
+        waiting = [each for each in self._loops() if each.source.new.are_all_final(number)]
+        stand = {queue: queue.rests_at(number) for queue in self._queues}
+        resting = {queue: at for queue, at in stand.items() if at is not None}
         stands = [*(each.progress.read_to for each in waiting), *resting.values()]
         if not stands:
             return
@@ -119,19 +121,28 @@ class HorizonWatcher:
         if by in ("poll", "reconnect"):  # what a notification would have said
             self._workload.look_for_requests()
             self._workload.look_for_due()
-        self._workload.wake(snapshot)
+        for loop in self._loops():
+            if loop.source.new.show_more(snapshot):
+                loop.wake()
+        for queue in self._queues:
+            queue.wake()
         self._context.progressed()
 
+    def _loops(self) -> Sequence[DeliveryLoop[LogSource]]:
+        """A copy: loops begin and end while it is gone through."""
+        return tuple(self._holder.loops.values())
+
     def _until_next_read(self, pause: float) -> float:
-        loops, latest = self._workload.loops, self._context.horizon.latest
-        if _wait_at_a_hole(loops):
+        loops, latest = self._loops(), self._context.horizon.latest
+        have_holes = [each for each in loops if each.source.new.are_open]
+        if _wait_at_a_hole(have_holes):
             return pause
         interval = self._poll_interval()
         # A cursor finds out that there is a hole when it reads, which is after this.
         is_open = latest.final < latest.ceiling
         if is_open and any(loop.source.new.may_meet_a_hole(latest.number) for loop in loops):
             return min(MAX_HOLE_POLL_SECONDS, interval)
-        if is_open or any(loop.source.new.are_open for loop in loops):
+        if is_open or have_holes:
             return min(HOLES_POLL_SECONDS, interval)
         return interval * uniform(0.9, 1.0)  # noqa: S311 - processes should not poll in step
 

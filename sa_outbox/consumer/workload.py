@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .loop.holder import HeldLeases
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
-    from .position.horizon import HorizonSnapshot
     from .queue.queue import Queue
     from .queue.range_source import RangeSource
 
@@ -36,13 +35,6 @@ class Workload:
     @property
     def is_empty(self) -> bool:
         return not self.holder.loops and not self.queues
-
-    def wake(self, snapshot: HorizonSnapshot) -> None:
-        """There may be something new in the log: *snapshot*, the latest, shows it."""
-        for loop in self.loops:
-            if loop.source.new.show_more(snapshot):
-                loop.wake()
-        self.wake_queues()
 
     def wake_queues(self) -> None:
         for queue in self.queues:

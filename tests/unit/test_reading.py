@@ -472,7 +472,7 @@ class TestInTotalOrder:
         bench = Bench(2, order="total")
         bench.read(look_at(2), now=0)
 
-        assert bench.reader.waits_until() is None
+        assert bench.reader.waits_until is None
         assert bench.read(look_at(2), now=1e9) == ([], False)
 
 
@@ -481,9 +481,9 @@ class TestGapWait:
         bench = Bench(1, 3, order="total", gap_wait=10)
         bench.read(look_at(3), now=100)
 
-        assert bench.reader.waits_until() == 110
+        assert bench.reader.waits_until == 110
         assert bench.read(look_at(3), now=109.9) == ([], False)
-        assert bench.reader.waits_until() == 110
+        assert bench.reader.waits_until == 110
 
     def test_then_all_holes_below_the_ceiling_of_that_moment_are_passed(self) -> None:
         bench = Bench(1, 3, 5, 6, order="total", gap_wait=10)
@@ -501,7 +501,7 @@ class TestGapWait:
         assert bench.read(look_at(6), now=105) == ([], False)
         assert bench.read(look_at(6), now=110) == ([3, 4], False)
         assert bench.reader.hole == 5
-        assert bench.reader.waits_until() == 120
+        assert bench.reader.waits_until == 120
         assert bench.read(look_at(6), now=119) == ([], False)
         assert bench.read(look_at(6), now=120) == ([6], False)
 
@@ -512,7 +512,7 @@ class TestGapWait:
 
         assert bench.read(look_at(4), now=109) == ([1, 2], False)
         assert bench.read(look_at(4), now=110) == ([], False)
-        assert bench.reader.waits_until() == 119
+        assert bench.reader.waits_until == 119
 
     def test_an_event_that_was_passed_comes_when_it_commits(self) -> None:
         bench = Bench(1, 3, order="total", gap_wait=10)

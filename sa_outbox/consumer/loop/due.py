@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.event.row import ID, KEY, PAYLOAD
 
+from ..lease.renewal import renew_every
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,6 +43,8 @@ class DueDeliveries:
         """When the next delivery is due, if there is one."""
         self.refresh_at = 0.0
         """When to ask the database again; 0: it was not asked since something changed."""
+        self._refresh_every = renew_every(context.settings.lease_duration.total_seconds())
+        """Seconds after which to ask again: a replay sends a notification, which may be lost."""
         self._read_keys_at = 0.0
         self._changes = 0
         self._taken: set[int] = set()
@@ -59,7 +63,7 @@ class DueDeliveries:
         self.refresh_at = 0.0
 
     def given_back(self, item: InFlight) -> None:
-        self._taken.discard(item.position)
+        self._taken.discard(item.row[ID])
 
     async def refresh(self) -> None:
         """Ask which keys are occupied and when the next delivery is due.
@@ -87,7 +91,7 @@ class DueDeliveries:
         elif too_soon and self.occupied:
             self.refresh_at = self._read_keys_at
         else:
-            self.refresh_at = began + self._context.refresh_every
+            self.refresh_at = began + self._refresh_every
 
     async def take(self, room: int) -> Sequence[Any]:
         """Rows of deliveries that are due, each with what is behind it in its key."""

@@ -55,7 +55,7 @@ class LogSource:
         self._progress = progress
         self._quarantine = quarantine
         self.statements = context.statements
-        self._order_mode = listener.order_mode
+        self._is_one_at_a_time = listener.order_mode.is_one_at_a_time
         self._lane = listener.order_mode.lane
         one_by_one = listener.concurrency == 1 and not listener.call.batch
         self.lanes: AnyLanes = OneLane() if one_by_one else Lanes()
@@ -93,9 +93,11 @@ class LogSource:
         if quarantine.is_on and quarantine.wants_rows:
             room -= await self._take_suspects(intake, room)
         if self.due.next_at <= now:
-            # Before the first snapshot nobody knows whether there is something new.
-            has_new = self.new.are_there(now) or not self._context.horizon.latest.number
-            of_it = quarantine.due(room, has_new=has_new)
+            of_it = room
+            if quarantine.is_on:
+                # Before the first snapshot nobody knows whether there is something new.
+                has_new = self.new.are_there(now) or not self._context.horizon.latest.number
+                of_it = quarantine.due(room, has_new=has_new)
             if of_it > 0:
                 room -= self._take_rows(intake, await self.due.take(of_it))
         if room <= 0:
@@ -218,7 +220,7 @@ class LogSource:
                 self.due.given_back(item)
                 changed = True
             if item.outcome == "park":
-                self.due.occupied.add(item.key)
+                self.due.occupied.add(item.row[KEY])
             changed = changed or item.outcome in ("park", "schedule", "behind")
         if changed:
             self.due.changed()
@@ -230,7 +232,7 @@ class LogSource:
         Where all share one lane, those of other keys do not wait for it.
         """
         waiting = self.lanes.remove(parked.lane)
-        if self._order_mode.is_one_at_a_time:
+        if self._is_one_at_a_time:
             others = [item for item in waiting if item.key is None or item.key != parked.key]
             waiting = [item for item in waiting if item.key is not None and item.key == parked.key]
             self.lanes.put_back(others)

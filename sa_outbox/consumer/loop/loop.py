@@ -25,6 +25,7 @@ from .task import HandlerTask, Parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from anyio import CancelScope
     from anyio.abc import TaskGroup
 
     from sa_outbox.declare.listener import Listener
@@ -85,6 +86,7 @@ class DeliveryLoop(Generic[S]):
         self._enough = listener.batch_size // 2
         """When this many are finished, they are settled."""
         self._broken: BaseException | None = None
+        self._ended_by: Exception | None = None
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
@@ -98,26 +100,29 @@ class DeliveryLoop(Generic[S]):
             self.settle_unattempted(unattempted)
         if self._held is not None:
             self._held.begin()
-        error: Exception | None = None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
+            tasks.start_soon(self._pump, tasks.cancel_scope)
             for _ in range(self._count_of_tasks()):
                 tasks.start_soon(self._make_task().run)
-            try:
-                await self._pump()
-            except Exception as raised:  # noqa: BLE001 - raised below, outside of the group
-                error = raised
-                self.outage = raised if is_unreachable(raised) else None
-            finally:
-                tasks.cancel_scope.cancel()
-        if error is not None:
+        if self._ended_by is not None:
             if self.outage is not None:
                 # Attempts that have ended: forgotten with this loop, they would be made again.
                 await self.settlement.settle()
             if not self.lease.is_over:
-                raise error
+                raise self._ended_by
 
-    async def _pump(self) -> None:
+    async def _pump(self, scope: CancelScope) -> None:
+        """Ends *scope* with it: that of the tasks."""
+        try:
+            await self._take_in_and_settle()
+        except Exception as error:  # noqa: BLE001 - raised by ``run``, outside of the group
+            self._ended_by = error
+            self.outage = error if is_unreachable(error) else None
+        finally:
+            scope.cancel()
+
+    async def _take_in_and_settle(self) -> None:
         while True:
             self._check()
             if not self.is_stopping:

@@ -75,7 +75,7 @@ class NewEvents:
             return True
         if not self._horizon.latest.number:
             return False  # before the first snapshot, and since a reconnect, nobody knows
-        waits_until = self._reader.waits_until()
+        waits_until = self._reader.waits_until
         waited = waits_until is not None and now >= waits_until
         return self._more or self._horizon.latest.number > self._read_snapshot or waited
 
@@ -85,7 +85,7 @@ class NewEvents:
             return 0.0
         if self._reading is not None or not self._horizon.latest.number:
             return None
-        return 0.0 if self._more else self._reader.waits_until()
+        return 0.0 if self._more else self._reader.waits_until
 
     async def take(self, room: int, now: float) -> tuple[list[Any], float]:
         """Up to *room* rows, and how many seconds ago they were read. None also while a read ahead

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.event.row import EVENT_TYPE, ID, KEY, MATCHES
+from sa_outbox.event.row import EVENT_TYPE, ID, KEY, MATCHES, PAYLOAD
 from sa_outbox.sql.log import reads
 
 from ..connection.connections import Query
@@ -82,7 +82,8 @@ class Reader:
         self._with_gaps = Query(reads.read_with_gaps(*chosen))
         self.hole: int | None = None
         """The id that order="total" waits for."""
-        self._since = 0.0
+        self.waits_until: float | None = None
+        """When the wait at the hole ends; None: no wait, or forever."""
         self._ceiling = 0
         self._waited_for = 0
 
@@ -98,18 +99,12 @@ class Reader:
     def _with_gaps_carefully(self) -> Query:
         return Query(reads.read_with_gaps(*self._chosen, carefully=True))
 
-    def waits_until(self) -> float | None:
-        """When the wait at the hole ends; None: no wait, or forever."""
-        if self.hole is None or self._gap_wait is None:
-            return None
-        return self._since + self._gap_wait
-
     def take(self, rows: Sequence[Any], progress: Progress, room: int) -> list[Any]:
         """Of *rows* in the order of the log, read without a snapshot, those of the listener's types
         and partition.
 
         Only if no id is missing from them: a hole takes a snapshot, and a read after it. What is
-        above them is left to that too.
+        above them is left to that too, and so are events that are too large for a plain read.
         """
         ids = [row[ID] for row in rows if row[ID] > progress.read_to]
         if progress.holes.lows or not ids or len(ids) > room:
@@ -120,8 +115,10 @@ class Reader:
         if self._count > 1:
             part, count = self._part, self._count
             matching = [row for row in matching if partition_of(row[KEY], row[ID], count) == part]
+        if None in [row[PAYLOAD] for row in matching]:
+            return []
         progress.has_read(ids, [row[ID] for row in matching], upper=ids[-1], snapshot=NOTHING)
-        self.hole = None
+        self.hole = self.waits_until = None
         return matching
 
     async def read(
@@ -172,7 +169,7 @@ class Reader:
         full = batch.full or bool(batch.rows)
         upper = rows[-1][ID] if full else batch.upper
         if batch.is_final:
-            self.hole = None
+            self.hole = self.waits_until = None
         elif self.waits_at_holes:
             rows, upper = self._in_order(rows, upper, progress, batch.snapshot, now)
             if self.hole is not None:
@@ -211,13 +208,14 @@ class Reader:
     def _in_order(
         self, rows: list[Any], upper: int, progress: Progress, snapshot: HorizonSnapshot, now: float
     ) -> tuple[list[Any], int]:
-        waits_until = self.waits_until()
-        if waits_until is not None and now >= waits_until:
+        if self.waits_until is not None and now >= self.waits_until:
             # Every hole below that ceiling was waited for so long; the later ones were not.
             self._waited_for = max(self._waited_for, self._ceiling)
         reach = min(max(snapshot.final, self._waited_for), upper)
         rows, edge, hole = up_to_a_hole(rows, read_to=progress.read_to, reach=reach)
         if hole != self.hole:
-            self.hole, self._since, self._ceiling = hole, now, snapshot.ceiling
+            self.hole, self._ceiling = hole, snapshot.ceiling
+            ends = hole is not None and self._gap_wait is not None
+            self.waits_until = now + (self._gap_wait or 0.0) if ends else None
         # A full read may end below what was read before: in a gap.
         return rows, min(upper, edge)

@@ -14,7 +14,6 @@ from sa_outbox.sql.log.large_events import BUDGET
 from ..connection.connections import Query
 from ..connection.errors import is_refusal
 from ..lease.continuity import is_gone
-from ..shared.reads import has_hidden
 from .alerts import report_holder
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class HorizonReader:
             raise
         if rows:
             self._continuity.has_read(rows[-1][ID], rows[-1][EVENT_ID])
-        return [] if has_hidden(rows) else rows
+        return rows
 
     async def read(self) -> HorizonSnapshot:
         began = monotonic()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..fault.refusals import Refusals
 from ..fault.suspects import Suspects
-from ..lease.renewal import renew_every
 from .relay_outages import RelayOutages
 
 if TYPE_CHECKING:
@@ -67,9 +66,3 @@ class ConsumerContext:
 
     refusals: defaultdict[str, Refusals] = field(default_factory=lambda: defaultdict(Refusals))
     """What the database refuses, by listener."""
-
-    @property
-    def refresh_every(self) -> float:
-        """Seconds after which to check again which deliveries are due: a replay sends a
-        notification, but that may be lost."""
-        return renew_every(self.settings.lease_duration.total_seconds())
