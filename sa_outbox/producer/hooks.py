@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.orm import object_session
 
-from ..errors import NotAtomic, TransactionEnded
+from ..errors import TransactionEnded
 from . import internals
 from .entity import SLOT, check_recorded, give_back
-from .install import owner_of
+from .install import not_installed, owner_of
 from .ledger import LEDGER, Ledger
 
 if TYPE_CHECKING:
@@ -60,13 +60,18 @@ class Hooks:
     """
 
     def __init__(
-        self, owner: object, writer: Writer, settings: Settings, committed: Callable[[Engine], None]
+        self,
+        owner: object,
+        writer: Writer,
+        settings: Settings,
+        wake: Callable[[Engine], None] | None,
     ) -> None:
         self._owner = owner
         self._writer = writer
         self._limits = settings.limits
         self._contract = settings.contract
-        self._committed = committed
+        self._wake = wake
+        self._classes: set[type[Session]] = set()
         self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
         # Kept: event.contains() and event.remove() identify a bound method by identity.
         self._functions = {name: getattr(self, name) for name in HOOKS}
@@ -76,12 +81,20 @@ class Hooks:
         for name, function in self._functions.items():
             if not sqlalchemy_event.contains(cls, name, function):
                 sqlalchemy_event.listen(cls, name, function, raw=name in _RAW)
+        self._classes.add(cls)
+
+    def are_on(self, cls: type[Session]) -> bool:
+        return any(each in self._classes for each in cls.__mro__)
 
     def ledger_of(self, session: Session) -> Ledger | None:
         return getattr(session, self._ledger_name, None)
 
     def add(self, session: Session, pending: Pending) -> None:
         """Add *pending* to the session's current scope."""
+        if type(session) not in self._classes and not self.are_on(type(session)):
+            raise not_installed(type(session))
+        if self._contract is not None:
+            self._contract.check(pending.event)
         # Like Session.add: without a transaction, close() and rollback() would not be noticed.
         trans = internals.autobegin(session)
         if not internals.takes_work(trans):
@@ -126,7 +139,7 @@ class Hooks:
             ledger = self._ledger(session)
             _note_databases(session, context, ledger)
             if ledger.wrote_on is not None:
-                self._refuse_two_databases(session, ledger)
+                self._writer.refuse_two_databases(session, ledger)
         if ledger is not None and ledger.pending:
             self._write(session, ledger)
 
@@ -168,8 +181,8 @@ class Hooks:
         host: Session | None = getattr(session, "outbox_host", None)
         if engine is not None and host is not None:  # it commits what this session wrote, later
             self._ledger(host).wrote_on = engine
-        elif engine is not None:
-            self._committed(engine)
+        elif engine is not None and self._wake is not None:
+            self._wake(engine)
 
     def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
         """A scope ended. If it was released, its events move to the enclosing scope; otherwise they
@@ -248,21 +261,8 @@ class Hooks:
 
     def _write(self, session: Session, ledger: Ledger) -> None:
         if ledger.flushed_to:
-            self._refuse_two_databases(session, ledger)
+            self._writer.refuse_two_databases(session, ledger)
         self._writer.write_pending(session, ledger)
-
-    def _refuse_two_databases(self, session: Session, ledger: Ledger) -> None:
-        """Data flushed to a different database than the events' could commit without them."""
-        if session.twophase:
-            return
-        home = self._writer.engine_of(session).dialect  # shared by engines with other options
-        for engine, name in ledger.flushed_to.items():
-            if engine.dialect is not home:
-                raise NotAtomic(
-                    f"{name} was flushed to another database than the events' table: one could "
-                    "commit without the other. Roll back; use twophase=True, or an outbox in that "
-                    "database"
-                )
 
 
 def _refuse_too_late(session: Session, ledger: Ledger) -> None:

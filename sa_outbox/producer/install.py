@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from ..errors import ConfigError, NotInstalled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..event.contract import Contract
     from .pending import Pending
 
@@ -23,7 +25,8 @@ class Owner(Protocol):
 
     @property
     def contract(self) -> Contract | None: ...
-    def add_pending(self, session: Session, pending: Pending) -> None: ...
+    @property
+    def add_pending(self) -> Callable[[Session, Pending], None]: ...
 
 
 _owners: weakref.WeakKeyDictionary[type[Session], Owner] = weakref.WeakKeyDictionary()

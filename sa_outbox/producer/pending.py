@@ -187,7 +187,8 @@ def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
         event = str.__str__(event)  # for a subclass (an enum), the text itself, and that is checked
         check_event_type(event)
         deferred = callable(payload) and not isinstance(payload, type)
-        return event, event_types.version_of(event), payload, deferred
+        version = event_types.version_of(event) if event_types.knows(event) else None
+        return event, version, payload, deferred
     known: EventType[Any]
     if isinstance(event, type):
         known = event_types.of(event)

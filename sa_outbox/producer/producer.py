@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
@@ -9,7 +10,7 @@ from sqlalchemy.orm import sessionmaker
 
 from ..database.tables import tables
 from .hooks import Hooks
-from .install import not_installed, register_owner, session_class, sync_session
+from .install import register_owner, session_class, sync_session
 from .notifier import notifier
 from .pending import make_pending
 from .session import AsyncOutboxSession, OutboxSession
@@ -40,11 +41,10 @@ class Producer:
         self.tenant_setting = settings.tenant_setting
         self.contract = settings.contract
         self.tables = tables(settings.names)
-        self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._poke)
+        self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._wake())
+        self.add_pending: Callable[[Session, Pending], None] = self._hooks.add
         self.write_pending: Callable[[Session], None] = self._hooks.write
-        self._installed: set[type[Session]] = set()
-        # Read once: the hook after a commit must not fail.
-        self._notifies, self._channel = settings.notifies, settings.names.notify_channel
+        self.is_installed_on: Callable[[type[Session]], bool] = self._hooks.are_on
 
     def sessionmaker(
         self, bind: Engine | Connection | None = None, **options: Any
@@ -81,13 +81,8 @@ class Producer:
 
     def hook(self, cls: type[Session]) -> None:
         """Listen to the sessions of *cls*. Each session determines which outbox it belongs to."""
-        if not self.is_installed_on(cls):
+        if not self._hooks.are_on(cls):
             self._hooks.listen_on(cls)
-            self._installed.add(cls)
-
-    def is_installed_on(self, cls: type[Session]) -> bool:
-        installed = self._installed
-        return cls in installed or any(base in installed for base in cls.__mro__)
 
     @overload
     def add(
@@ -154,17 +149,13 @@ class Producer:
         waiting = sorted(ledger.pending, key=lambda each: each.order)
         return tuple(each.event for each in waiting if not each.dropped)
 
-    def add_pending(self, session: Session, pending: Pending) -> None:
-        if type(session) not in self._installed and not self.is_installed_on(type(session)):
-            raise not_installed(type(session))
-        if self.contract is not None:
-            self.contract.check(pending.event)
-        self._hooks.add(session, pending)
-
     def _flush(self, session: Session) -> None:
         session.flush()
         self._hooks.write(session)
 
-    def _poke(self, engine: Engine) -> None:
-        if self._notifies:
-            notifier.poke(engine, self._channel)
+    def _wake(self) -> Callable[[Engine], None] | None:
+        """What wakes the consumers, after a commit with events; None: they poll."""
+        settings = self.settings
+        if not settings.notifies:
+            return None
+        return partial(notifier.poke, channel=settings.names.notify_channel)

@@ -174,9 +174,18 @@ class Writer:
             now_duplicate(event, holder)
         return first
 
-    def engine_of(self, session: Session) -> Engine:
-        """The engine that holds the log, resolved by the session as for any write."""
-        return self._bind(session).engine
+    def refuse_two_databases(self, session: Session, ledger: Ledger) -> None:
+        """Data flushed to a different database than the events' could commit without them."""
+        if session.twophase:
+            return
+        home = self._bind(session).engine.dialect  # shared by engines with other options
+        for engine, name in ledger.flushed_to.items():
+            if engine.dialect is not home:
+                raise NotAtomic(
+                    f"{name} was flushed to another database than the events' table: one could "
+                    "commit without the other. Roll back; use twophase=True, or an outbox in that "
+                    "database"
+                )
 
     def _bind(self, session: Session) -> Engine | Connection:
         if internals.is_flushing(session):

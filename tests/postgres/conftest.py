@@ -23,7 +23,10 @@ class CountingOutbox(Outbox):
         super().__init__(**options)
         self.pokes = 0
 
-    def _poke(self, engine: Engine) -> None:
+    def _wake(self) -> Callable[[Engine], None]:
+        return self._count
+
+    def _count(self, _engine: Engine) -> None:
         self.pokes += 1
 
 

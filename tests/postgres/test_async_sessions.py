@@ -289,7 +289,7 @@ async def test_the_wakeup_runs_on_the_loop_and_sees_the_context_of_the_commit(
     seen: list[tuple[object, str]] = []
 
     class Watching(CountingOutbox):
-        def _poke(self, engine: Engine) -> None:
+        def _count(self, _engine: Engine) -> None:
             seen.append((asyncio.current_task(), trace.get()))
 
     maker = Watching().async_sessionmaker(async_engine)

@@ -134,10 +134,11 @@ class DeliveryLoop(Generic[S]):
             if self._is_worth_settling():
                 await self.settlement.settle()
             if self.is_stopping and not self.in_flight:
-                await self.settlement.settle()
-                await self.settlement.save()
-                await self.settlement.notes.take_back()
-                await self.source.close()
+                if not self.lease.is_over:  # else its row is gone
+                    await self.settlement.settle()
+                    await self.settlement.save()
+                    await self.settlement.notes.take_back()
+                    await self.source.close()
                 return
             has_caught_up = self._has_caught_up()
             if has_caught_up:
@@ -315,7 +316,8 @@ class DeliveryLoop(Generic[S]):
         if self.source.is_finished:
             self.lease.is_over = True
             self.stop()
-        self.start_ready()
+        else:
+            self.start_ready()
         self._context.progressed()
 
     def _free_lanes(self, items: Sequence[InFlight]) -> None:
@@ -348,10 +350,11 @@ class DeliveryLoop(Generic[S]):
         finished = self.settlement.finished
         if not finished:
             return False
-        nothing_else = not self.in_flight and not self._lanes.ready
-        enough = len(finished) >= self._enough
-        late = monotonic() >= self.settlement.latest_at
-        return nothing_else or enough or late or any(item.outcome != "done" for item in finished)
+        if len(finished) >= self._enough or monotonic() >= self.settlement.latest_at:
+            return True
+        if any(item.outcome != "done" for item in finished):
+            return True
+        return not self.in_flight and not self._lanes.ready
 
     def _has_caught_up(self) -> bool:
         if self.source.size is not None:
@@ -377,5 +380,6 @@ class DeliveryLoop(Generic[S]):
             wakeups = (held_until, self._lanes.ready_at, save_at)
             times += [each for each in wakeups if each is not None]
             if self.source.size is None:
-                times.append(self.source.next_at(has_room=self.room() > 0))
+                has_room = has_caught_up or self.room() > 0
+                times.append(self.source.next_at(has_room=has_room))
         return max(0.0, min(times) - monotonic()) if times else None
