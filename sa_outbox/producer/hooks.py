@@ -111,6 +111,10 @@ class Hooks:
         if self._no_hook_comes(session, ledger):
             self._write_now(session, ledger)
 
+    def has_pending(self, session: Session) -> bool:
+        ledger = self.ledger_of(session)
+        return ledger is not None and bool(ledger.pending)
+
     def write(self, session: Session) -> None:
         """Write what is pending, if anything is."""
         if (ledger := self.ledger_of(session)) is not None and ledger.pending:
@@ -137,7 +141,7 @@ class Hooks:
         ledger: Ledger | None = getattr(session, self._ledger_name, None)
         if internals.may_use_several_binds(session):
             ledger = self._ledger(session)
-            _note_databases(session, context, ledger)
+            ledger.note_databases(session, context)
             if ledger.wrote_on is not None:
                 self._writer.refuse_two_databases(session, ledger)
         if ledger is not None and ledger.pending:
@@ -275,13 +279,6 @@ def _refuse_too_late(session: Session, ledger: Ledger) -> None:
             "an after_begin hook added an event too late in a commit for it to be written. "
             "Nothing was added"
         )
-
-
-def _note_databases(session: Session, context: UOWTransaction, ledger: Ledger) -> None:
-    for state, (_, only_listed) in context.states.items():
-        if not only_listed:
-            engine = session.get_bind(state.mapper).engine
-            ledger.flushed_to.setdefault(engine, state.class_.__qualname__)
 
 
 def _let_go(session: Session, ledger: Ledger, scope: SessionTransaction) -> None:

@@ -10,7 +10,7 @@ from ..errors import PendingTooLarge
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
-    from sqlalchemy.orm import InstanceState, SessionTransaction
+    from sqlalchemy.orm import InstanceState, Session, SessionTransaction, UOWTransaction
 
     from ..settings import Limits
     from .pending import Pending
@@ -80,6 +80,13 @@ class Ledger:
     def put_back(self, taken: list[Pending]) -> None:
         self.pending[:0] = [each for each in taken if not each.dropped]
         self.pending_bytes = sum(each.size for each in self.pending)
+
+    def note_databases(self, session: Session, context: UOWTransaction) -> None:
+        """To which engines this flush wrote data, and of which class."""
+        for state, (_, only_listed) in context.states.items():
+            if not only_listed:
+                engine = session.get_bind(state.mapper).engine
+                self.flushed_to.setdefault(engine, state.class_.__qualname__)
 
     def root_ended(self, root: SessionTransaction) -> None:
         """Forget everything about *root*. What a hook already added to the next transaction

@@ -43,6 +43,7 @@ class Producer:
         self.tables = tables(settings.names)
         self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._wake())
         self.add_pending: Callable[[Session, Pending], None] = self._hooks.add
+        self.has_pending: Callable[[Session], bool] = self._hooks.has_pending
         self.write_pending: Callable[[Session], None] = self._hooks.write
         self.is_installed_on: Callable[[type[Session]], bool] = self._hooks.are_on
 

@@ -76,7 +76,7 @@ class TestEvents:
         assert field in str(refused.value)
         assert isinstance(refused.value, InvalidEvent)
         assert session.outbox is not None
-        assert session.outbox.pending(session) == ()
+        assert not session.outbox.has_pending(session)
 
     @pytest.mark.parametrize("field", [each for each in FIELDS if each != "idempotency_key"])
     def test_the_error_tells_both_ways_to_give_it(self, field: str) -> None:

@@ -123,7 +123,7 @@ class HandlerSession(OutboxSession):
     def has_changes(self) -> bool:
         """Whether a flush has something to send: objects, or events."""
         outbox = self.outbox
-        return not self._is_clean() or (outbox is not None and bool(outbox.pending(self)))
+        return not self._is_clean() or (outbox is not None and outbox.has_pending(self))
 
     @property
     def sends_at_commit(self) -> bool:
