@@ -69,17 +69,8 @@ class HandledBatch:
 
 Cause: TypeAlias = "Event[Any] | HandledBatch"
 
-handled: ContextVar[Event[Any] | None] = ContextVar("sa_outbox_handled", default=None)
-"""The event whose handler runs in this context; None outside handlers and in batch handlers."""
-
-handled_batch: ContextVar[HandledBatch | None] = ContextVar("sa_outbox_handled_batch", default=None)
-"""The events of the batch handler that runs in this context."""
-
-
-def present_cause() -> Cause | None:
-    """The event or batch being handled in this context."""
-    cause = handled.get()
-    return handled_batch.get() if cause is None else cause
+handled: ContextVar[Cause | None] = ContextVar("sa_outbox_handled", default=None)
+"""The event or batch whose handler runs in this context; None outside handlers."""
 
 
 def carried(cause: Cause) -> dict[str, str]:
@@ -135,7 +126,7 @@ def link_to_cause(event_type: str, headers: dict[str, str | int], deepest: int, 
     A correlation or causation given by the caller is kept. Depth and tree are ours: they stop
     endless causation at *deepest* levels and *most* events.
     """
-    cause = present_cause()
+    cause = handled.get()
     if cause is None:
         return
     if isinstance(cause, HandledBatch):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ..errors import CrossTenant, InvalidEvent, WrongArgument
-from .causation import CARRIED, carried, present_cause, tenants
+from .causation import CARRIED, carried, handled, tenants
 from .validation import ACTOR_TYPES, checked_text
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Entering:
         self._tokens: list[Token[_Context | None]] = []
 
     def __enter__(self) -> None:
-        cause = present_cause()
+        cause = handled.get()
         outer = _context.get()
         if outer is not None and outer.under is not cause:
             outer = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidEvent, WrongArgument
 from ..event import tracing
-from ..event.causation import link_to_cause, present_cause
+from ..event.causation import handled, link_to_cause
 from ..event.codec import encode, encode_plain
 from ..event.context import fill_in
 from ..event.event import NOT_KNOWN, Event, now_duplicate, now_known
@@ -132,7 +132,7 @@ def make_pending(
     run_at = checked_schedule(run_at, delay)
     check_priority(priority)
     all_headers = _headers(headers, version)
-    cause = present_cause()
+    cause = handled.get()
     tenant = fill_in(name, tenant, all_headers, cause)
     if cause is not None:
         link_to_cause(name, all_headers, limits.max_causation_depth, limits.max_caused_events)

@@ -19,7 +19,6 @@ from sa_outbox.event.causation import (
     HandledBatch,
     Trees,
     handled,
-    handled_batch,
     link_to_cause,
 )
 from sa_outbox.producer.pending import make_pending
@@ -177,11 +176,11 @@ class TestTrees:
     def test_of_a_batch_the_deepest_event_counts(self) -> None:
         deep: Event[Any] = Event("a.b", {}, headers={DEPTH: 3, TREE: "0123456789ab:17"})
         batch = HandledBatch([Event("a.b", {}), deep, Event("a.b", {})])
-        token = handled_batch.set(batch)
+        token = handled.set(batch)
         try:
             assert linked() == {DEPTH: 4, TREE: "0123456789ab:18"}
         finally:
-            handled_batch.reset(token)
+            handled.reset(token)
 
 
 class TestAddedEvents:

@@ -15,7 +15,7 @@ import structlog
 
 from sa_outbox import Event, event_context
 from sa_outbox.errors import CausationTooDeep, CrossTenant, InvalidEvent, WrongArgument
-from sa_outbox.event.causation import DEPTH, TREE, HandledBatch, handled, handled_batch
+from sa_outbox.event.causation import DEPTH, TREE, HandledBatch, handled
 from sa_outbox.event.context import _context
 from sa_outbox.producer.pending import make_pending
 from sa_outbox.settings import Limits
@@ -31,7 +31,7 @@ FULL = {
 
 @pytest.fixture(autouse=True)
 def _in_no_context() -> Iterator[None]:
-    tokens = [(each, each.set(None)) for each in (handled, handled_batch, _context)]
+    tokens = [(each, each.set(None)) for each in (handled, _context)]
     structlog.contextvars.clear_contextvars()
     yield
     structlog.contextvars.clear_contextvars()
@@ -368,7 +368,7 @@ class TestOtherTenants:
 class TestBatches:
     def test_what_all_events_have_alike_is_passed_on(self) -> None:
         first = placed("acme", request_id="r1", actor_id="7")
-        handled_batch.set(HandledBatch([first, placed("acme", request_id="r2", actor_id="7")]))
+        handled.set(HandledBatch([first, placed("acme", request_id="r2", actor_id="7")]))
 
         event = added()
 
@@ -377,13 +377,13 @@ class TestBatches:
         assert dict(event.headers) == {"actor_id": "7", DEPTH: 1, TREE: tree}
 
     def test_another_tenant_than_theirs_is_refused(self) -> None:
-        handled_batch.set(HandledBatch([placed("acme"), placed("acme")]))
+        handled.set(HandledBatch([placed("acme"), placed("acme")]))
 
         with pytest.raises(CrossTenant):
             added(tenant="other")
 
     def test_of_several_tenants_each_can_be_added_for_and_no_other(self) -> None:
-        handled_batch.set(HandledBatch([placed("a"), placed("b")]))
+        handled.set(HandledBatch([placed("a"), placed("b")]))
 
         assert [added(tenant=each).tenant for each in "ab"] == ["a", "b"]
         assert added().tenant is None
@@ -391,20 +391,20 @@ class TestBatches:
             added(tenant="c")
 
     def test_with_one_that_has_no_tenant_any_can_be_added_for(self) -> None:
-        handled_batch.set(HandledBatch([placed("a"), placed()]))
+        handled.set(HandledBatch([placed("a"), placed()]))
 
         assert added(tenant="c").tenant == "c"
         assert added().tenant is None
 
     def test_a_context_inside_of_the_handler_holds(self) -> None:
-        handled_batch.set(HandledBatch([placed("a"), placed("b")]))
+        handled.set(HandledBatch([placed("a"), placed("b")]))
 
         with event_context(tenant="b"):
             assert added().tenant == "b"
 
     def test_a_handler_that_empties_its_list_does_not_get_around_it(self) -> None:
         events = [placed("acme", **{DEPTH: 3})]
-        handled_batch.set(HandledBatch(events))
+        handled.set(HandledBatch(events))
         events.clear()
 
         with pytest.raises(CrossTenant):

@@ -12,7 +12,7 @@ import anyio
 
 from sa_outbox.errors import HandlerTimeout, OutboxError
 from sa_outbox.event import tracing
-from sa_outbox.event.causation import HandledBatch, handled, handled_batch
+from sa_outbox.event.causation import HandledBatch, handled
 from sa_outbox.event.event import left_results, now_cancel_requested
 from sa_outbox.event.stored import load_event, load_to_forward, load_whole
 from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
@@ -21,7 +21,6 @@ from .deadline import Deadline, Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextvars import Token
     from datetime import timedelta
 
     from sa_outbox.declare.listener import Listener
@@ -116,12 +115,7 @@ class HandlerCall:
         if self._is_unwanted(items, argument):
             return Interrupted(has_begun=False)
         self.argument = argument
-        cause: Token[Any] | None = None
-        batch: Token[Any] | None = None
-        if self._call.batch:
-            batch = handled_batch.set(HandledBatch(argument))
-        else:
-            cause = handled.set(argument)
+        cause = handled.set(HandledBatch(argument) if self._call.batch else argument)
         began = monotonic()
         self.deadline.begin(began)
         try:
@@ -133,10 +127,7 @@ class HandlerCall:
             seconds = monotonic() - began
             for item in items:
                 item.seconds = seconds
-            if cause is not None:
-                handled.reset(cause)
-            if batch is not None:
-                handled_batch.reset(batch)
+            handled.reset(cause)
         if self.deadline.is_over:  # it was cancelled and yet returned normally
             return self.cut_off()
         if error is None and left_results:
