@@ -76,6 +76,10 @@ class DeliveryLoop(Generic[S]):
         self._quarantine = quarantine
         self._slots = slots
         self._outcomes = Outcomes(context, listener)
+        lanes, settlement, outcomes = source.lanes, self.settlement, self._outcomes
+        self._parts = Parts(
+            context, listener, lease, progress, lanes, quarantine, settlement, outcomes
+        )
         self._refusals = context.refusals[listener.name]
         self._calls: list[HandlerCall] = []
         self._changed = AutoResetEvent()
@@ -157,17 +161,7 @@ class DeliveryLoop(Generic[S]):
         return min(self._listener.concurrency, size)
 
     def _make_task(self) -> HandlerTask:
-        parts = Parts(
-            self._context,
-            self._listener,
-            self.lease,
-            self.progress,
-            self._lanes,
-            self._quarantine,
-            self.settlement,
-            self._outcomes,
-        )
-        task = HandlerTask(self, parts, self._slots)
+        task = HandlerTask(self, self._parts, self._slots)
         self._calls.append(task.call)
         return task
 

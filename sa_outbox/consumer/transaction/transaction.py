@@ -191,20 +191,21 @@ class HandlerTransaction:
     async def _take_more(self, group: Group, host: LentSession) -> None:
         """Handle what else waits, in the same transaction. Afterwards all of the group's items can
         be committed, as far as the server knows."""
+        if not group.wants_more(host.inner.savepoints):
+            return
         savepoint = EventSavepoint(host)
-        while group.wants_more(host.inner.savepoints):
-            if not await self._keep(group, savepoint, host, savepoint.renew):
-                return
+        while await self._keep(group, savepoint, host, savepoint.renew):
             item = group.take()
-            if item is None:
-                break
-            try:
-                await self._attempt_joined(item, savepoint, host)
-            except _Failed as failed:
-                group.fail(failed.error)
+            if item is not None:
+                try:
+                    await self._attempt_joined(item, savepoint, host)
+                except _Failed as failed:
+                    group.fail(failed.error)
+                    return
+                group.succeeded()
+            if item is None or not group.wants_more(host.inner.savepoints):
+                await self._keep(group, savepoint, host, savepoint.release)
                 return
-            group.succeeded()
-        await self._keep(group, savepoint, host, savepoint.release)
 
     async def _keep(
         self,
