@@ -69,7 +69,7 @@ class TestTheServerLives:
     def test_one_that_was_done_is_no_suspect_any_more(self, bench: Bench) -> None:
         bench.lose(X)
         bench.suspects.clear([X])
-        assert not bench.suspects
+        assert not bench.suspects.exist
         bench.lose(X)
 
         assert not bench.owes(X)
@@ -216,4 +216,4 @@ class TestAnotherEventAtThePosition:
 
         bench.suspects.clear([self.OTHER])
 
-        assert not bench.suspects
+        assert not bench.suspects.exist

@@ -71,9 +71,6 @@ class Suspects:
         """Whether there are any, or the server is out: asked for every event."""
         self._turn = anyio.Lock()
 
-    def __bool__(self) -> bool:
-        return self.exist
-
     def __contains__(self, key: Key) -> bool:
         return self._known(key) is not None
 

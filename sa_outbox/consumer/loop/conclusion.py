@@ -13,6 +13,7 @@ from ..fault.attribution import Again, Alone
 from ..shared.stop_reason import StopReason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from ..handler.delivery import InFlight
@@ -202,3 +203,22 @@ class Conclusion:
         for lane, waiting in by_lane.items():
             self._lanes.put_back(waiting)
             self._lanes.free(lane)
+
+
+def freed_lanes(items: Sequence[InFlight]) -> list[object]:
+    """The lanes that are free once *items* are settled.
+
+    A lane is freed once for each time it was handed out: freed again, two tasks would have events
+    of one key. Those that are done have freed theirs; those that go behind had none.
+    """
+    held = {item.lane for item in items if item.outcome == "hold"}
+    freed: list[object] = []
+    for item in items:
+        match item.outcome:
+            case "park" | "schedule" if item.failure is not None:
+                freed.append(item.lane)
+            case "dead" | "cancel" if item.lane not in held and not item.aside:
+                freed.append(item.lane)
+            case _:
+                pass
+    return freed

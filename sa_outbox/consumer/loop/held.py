@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sa_outbox.clock import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from .limits import AnyLanes
@@ -36,9 +38,11 @@ class HeldDelivery:
         if self._lease.retry_in is not None:
             self._retry_at = _now() + self._lease.retry_in
 
-    def hold(self, item: InFlight) -> None:
-        self._item = item
-        self._retry_at = _now() + item.delay
+    def hold_one_of(self, items: Iterable[InFlight]) -> None:
+        """Of these, which are settled: the one that failed and is to be attempted again."""
+        for item in items:
+            if item.outcome == "hold":
+                self._item, self._retry_at = item, _now() + item.delay
 
     def let_go_in_time(self) -> None:
         if self._item is not None and _now() >= self._retry_at:

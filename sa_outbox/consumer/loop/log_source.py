@@ -71,6 +71,10 @@ class LogSource:
     async def begin(self) -> Sequence[InFlight]:
         return ()
 
+    @property
+    def inflow(self) -> LogSource:
+        return self
+
     # Taking in
 
     async def take_in(self, intake: Intake) -> None:

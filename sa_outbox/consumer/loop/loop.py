@@ -18,6 +18,7 @@ from ..connection.errors import is_unreachable
 from ..settle.buffer import SettlementBuffer
 from ..settle.outcome import Outcomes
 from ..shared.sync import AutoResetEvent
+from .conclusion import freed_lanes
 from .held import HeldDelivery
 from .source import S
 from .task import HandlerTask, Parts
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ..lease.lease import Lease
     from ..position.progress import Progress
     from ..shared.context import ConsumerContext
+    from .source import Inflow
 
 
 class DeliveryLoop(Generic[S]):
@@ -72,6 +74,7 @@ class DeliveryLoop(Generic[S]):
         """What the database raised, when that has ended ``run``."""
         self._context = context
         self._listener = listener
+        self._inflow = source.inflow
         self._lanes = source.lanes
         self._quarantine = quarantine
         self._slots = slots
@@ -127,13 +130,14 @@ class DeliveryLoop(Generic[S]):
             scope.cancel()
 
     async def _take_in_and_settle(self) -> None:
+        inflow, has_caught_up = self._inflow, False
         while True:
             self._check()
             if not self.is_stopping:
                 if self._held is not None:
                     self._held.let_go_in_time()
-                if self.source.size is None:
-                    await self.source.take_in(self)
+                if inflow is not None:
+                    await inflow.take_in(self)
                 self.start_ready()
             if self._is_worth_settling():
                 await self.settlement.settle()
@@ -142,11 +146,13 @@ class DeliveryLoop(Generic[S]):
                     await self.settlement.settle()
                     await self.settlement.save()
                     await self.settlement.notes.take_back()
-                    await self.source.close()
+                    if inflow is not None:
+                        await inflow.close()
                 return
-            has_caught_up = self._has_caught_up()
-            if has_caught_up:
-                await self._rest()
+            if inflow is not None:
+                has_caught_up = self._has_caught_up(inflow)
+                if has_caught_up:
+                    await self._rest(inflow)
             if self._quarantine.is_over:
                 self._quarantine.is_over = False
                 await self.settlement.notes.forget_crashes()
@@ -298,7 +304,10 @@ class DeliveryLoop(Generic[S]):
             self.settlement.notes.absolve(items)
         others = [item for item in items if item.outcome != "done" or item.state]
         if others:
-            self._free_lanes(others)
+            for lane in freed_lanes(others):
+                self._lanes.free(lane)
+            if self._held is not None:
+                self._held.hold_one_of(others)
             if self.source.settled(others):
                 self._changed.ring()
         if self._refusals.known:
@@ -313,26 +322,6 @@ class DeliveryLoop(Generic[S]):
         else:
             self.start_ready()
         self._context.progressed()
-
-    def _free_lanes(self, items: Sequence[InFlight]) -> None:
-        """A lane is freed once for each time it was handed out: freed again, two tasks would have
-        events of one key. Those that are done have freed theirs; those that go behind had none."""
-        held = {item.lane for item in items if item.outcome == "hold"}
-        for item in items:
-            match item.outcome:
-                case "done":
-                    continue
-                case "hold":
-                    assert self._held is not None  # noqa: S101 - nobody else holds what failed
-                    self._held.hold(item)
-                case "park" | "schedule":
-                    if item.failure is not None:
-                        self._lanes.free(item.lane)
-                case "dead" | "cancel":
-                    if item.lane not in held and not item.aside:
-                        self._lanes.free(item.lane)
-                case _:
-                    pass
 
     def _check(self) -> None:
         if self._broken is not None:
@@ -350,14 +339,13 @@ class DeliveryLoop(Generic[S]):
             return True
         return not self.in_flight and not self._lanes.ready
 
-    def _has_caught_up(self) -> bool:
-        if self.source.size is not None:
-            return False  # a range comes to its end, and its loop with it
+    def _has_caught_up(self, inflow: Inflow) -> bool:
+        """Not without an inflow: a range comes to its end, and its loop with it."""
         busy = self.in_flight or self.settlement.finished or self._lanes.count or self._held
-        return not busy and not self.source.has_new(monotonic())
+        return not busy and not inflow.has_new(monotonic())
 
-    async def _rest(self) -> None:
-        self.source.caught_up()
+    async def _rest(self, inflow: Inflow) -> None:
+        inflow.caught_up()
         if self._caught_up_at != self.progress.read_to:
             self._caught_up_at = self.progress.read_to
             self._context.observers.emit(CaughtUp(self._listener.name, self.progress.read_to))
@@ -373,7 +361,7 @@ class DeliveryLoop(Generic[S]):
             held_until = None if self._held is None else self._held.until
             wakeups = (held_until, self._lanes.ready_at, save_at)
             times += [each for each in wakeups if each is not None]
-            if self.source.size is None:
+            if self._inflow is not None:
                 has_room = has_caught_up or self.room() > 0
-                times.append(self.source.next_at(has_room=has_room))
+                times.append(self._inflow.next_at(has_room=has_room))
         return max(0.0, min(times) - monotonic()) if times else None

@@ -34,8 +34,37 @@ class Intake(Protocol):
         ...
 
 
+class Inflow(Protocol):
+    """What a loop takes in while it runs."""
+
+    async def take_in(self, intake: Intake) -> None:
+        """Fill the lanes with what is next."""
+        ...
+
+    def has_new(self, now: float) -> bool:
+        """Whether ``take_in`` may find something."""
+        ...
+
+    def next_at(self, *, has_room: bool) -> float:
+        """When ``take_in`` has something to do, unless somebody wakes the loop before."""
+        ...
+
+    def caught_up(self) -> None:
+        """Everything that was taken in is settled, and nothing is new."""
+        ...
+
+    async def close(self) -> None:
+        """The loop is about to end: nothing is to be taken in any more."""
+        ...
+
+
 class Source(Protocol):
     """What a loop sees of its source."""
+
+    @property
+    def inflow(self) -> Inflow | None:
+        """None: everything is in the lanes from the start."""
+        ...
 
     @property
     def lanes(self) -> AnyLanes: ...
@@ -65,23 +94,6 @@ class Source(Protocol):
         an attempt."""
         ...
 
-    async def take_in(self, intake: Intake) -> None:
-        """Fill the lanes with what is next. Not asked of one that has a ``size``: then all of it
-        is in the lanes from the start."""
-        ...
-
-    async def close(self) -> None:
-        """The loop is about to end: nothing is to be taken in any more."""
-        ...
-
-    def has_new(self, now: float) -> bool:
-        """Whether ``take_in`` may find something."""
-        ...
-
-    def next_at(self, *, has_room: bool) -> float:
-        """When ``take_in`` has something to do, unless somebody wakes the loop before."""
-        ...
-
     def settled(self, items: Sequence[InFlight]) -> bool:
         """*items* are committed; they have a row, or had one, or are dead letters. True:
         ``take_in`` has something to do."""
@@ -93,10 +105,6 @@ class Source(Protocol):
 
     def unfollow(self, followed: list[InFlight]) -> None:
         """These can't go behind one that can't be parked."""
-        ...
-
-    def caught_up(self) -> None:
-        """Everything that was taken in is settled, and nothing is new."""
         ...
 
     def withdraw(self, position: int) -> InFlight | None:

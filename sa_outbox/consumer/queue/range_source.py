@@ -7,7 +7,6 @@ Whoever takes the range over reads from it what is left.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from sa_outbox.event.row import ID, PAYLOAD
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
     from ..connection.connections import Query
     from ..lease.lease import Lease
     from ..loop.limits import ConcurrencyLimits
-    from ..loop.source import Intake
     from ..shared.context import ConsumerContext
 
 
 class RangeSource:
+    inflow = None
     is_at_barrier = False
 
     def __init__(
@@ -100,16 +99,6 @@ class RangeSource:
         found = (self.withdraw(each) for each in sorted(requested))
         return [item for item in found if item is not None]
 
-    async def take_in(self, intake: Intake) -> None: ...
-
-    async def close(self) -> None: ...
-
-    def has_new(self, now: float) -> bool:  # noqa: ARG002 - see the protocol
-        return False
-
-    def next_at(self, *, has_room: bool) -> float:  # noqa: ARG002 - see the protocol
-        return inf
-
     def settled(self, items: Sequence[InFlight]) -> bool:
         if any(item.outcome != "done" for item in items):
             self._changed()  # a delivery has a row and a due time now
@@ -120,8 +109,6 @@ class RangeSource:
         return []
 
     def unfollow(self, followed: list[InFlight]) -> None: ...
-
-    def caught_up(self) -> None: ...
 
     def look_again(self) -> None:
         """A limit may be free that was not."""
