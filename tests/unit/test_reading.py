@@ -22,6 +22,7 @@ from sa_outbox.consumer.position.horizon import HorizonSnapshot
 from sa_outbox.consumer.position.progress import Progress
 from sa_outbox.database.tables import tables
 from sa_outbox.declare.listener import Listener
+from sa_outbox.event.row import PAYLOAD
 from sa_outbox.policy.order import Order
 from sa_outbox.settings import Names
 from tests.support.log_model import Consuming, Log, Row, finished
@@ -42,6 +43,13 @@ def _reader(order: Order, gap_wait: float | None) -> Reader:
 
 def make_reader(order: Order, gap_wait: float | None = None) -> Reader:
     return copy(_reader(order, gap_wait))  # made once: rendering its statements takes long
+
+
+class Large(Row):
+    """Its payload was left out."""
+
+    def __getitem__(self, column: int) -> Any:
+        return None if column == PAYLOAD else super().__getitem__(column)
 
 
 class LogOf:
@@ -297,6 +305,12 @@ class TestTakingWhatWasReadWithoutALook:
 
     def test_where_there_is_no_room_nothing_is_taken(self) -> None:
         assert self.take([4, 5, 6], read_to=3, room=2) == ([], 3)
+
+    def test_an_event_too_large_for_a_plain_read_takes_a_look_of_those_who_want_it(self) -> None:
+        mine, of_others = [Row(4), Large(5)], [Row(4), Large(5, matches=False)]
+        for rows, taken in ((mine, []), (of_others, [4])):
+            found = make_reader("key").take(rows, Progress(3), 10)
+            assert [row[0] for row in found] == taken
 
     def test_while_an_earlier_event_may_come_nothing_is_taken(self) -> None:
         progress = Progress(3, Gaps([(2, 2)]).dump())
