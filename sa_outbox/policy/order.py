@@ -63,10 +63,6 @@ class OrderMode:
         """No event waits for another."""
         return self.lane is lane_of_its_own
 
-    @property
-    def holds_failed(self) -> bool:
-        return self.after_failure == "hold"
-
 
 ORDER_MODES: Final[dict[str, OrderMode]] = {
     each.name: each

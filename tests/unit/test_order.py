@@ -47,7 +47,6 @@ class TestModes:
         [
             ("is_one_at_a_time", ["total"]),
             ("is_unordered", ["none"]),
-            ("holds_failed", ["total"]),
             ("waits_at_holes", ["total"]),
             ("is_divisible", ["key"]),
             ("is_queue", ["none"]),
@@ -60,7 +59,7 @@ class TestModes:
         """A held event's errors are in the cursor's row, which has room for one; partitions have
         keys of their own; and whoever claims ranges keeps no order."""
         for mode in ORDER_MODES.values():
-            assert not mode.holds_failed or mode.is_one_at_a_time, mode.name
+            assert mode.after_failure != "hold" or mode.is_one_at_a_time, mode.name
             assert not mode.is_divisible or not mode.is_one_at_a_time, mode.name
             assert mode.is_queue == mode.is_unordered == (mode.after_failure == "schedule")
 
