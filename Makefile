@@ -19,7 +19,7 @@ ON_OTHER_SERVERS = @if [ -z "$(OTHER_SERVERS)" ]; then \
     echo "on the PostgreSQL in $$folder:"; \
     SA_OUTBOX_EMBEDDED_BINDIR=$$folder $(PYTEST) $(1) || exit 1; done
 
-.PHONY: help demo test test-matrix check lint mypy pyright imports docs map bench format clean programs
+.PHONY: help demo test test-matrix check lint mypy pyright imports docs map bench bench-long bench-peers charts format clean programs
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
@@ -28,7 +28,10 @@ help:
 	@echo "make check   the same without the long tests"
 	@echo "make docs    build the documentation into site/"
 	@echo "make map     draw the rooms of the code and trace one event through them, into docs/internals/"
-	@echo "make bench   the benchmarks, as ratios"
+	@echo "make bench   the benchmarks, as ratios, in five minutes; RECORD=1 keeps the figures"
+	@echo "make bench-long   ten million events, an old snapshot, memory"
+	@echo "make bench-peers  beside other queues and logs on PostgreSQL: installs them into a cache"
+	@echo "make charts  docs/performance.md and its charts, from the figures that were kept"
 	@echo "make format  put the code into shape"
 
 $(INSTALLED): pyproject.toml
@@ -93,8 +96,20 @@ docs: $(DOCS_INSTALLED)
 map: $(INSTALLED)
 	$(BIN)/python -m docs.internals.make_map
 
+# RECORD=1 writes the figures to benchmarks/results/, of which `make charts` makes docs/performance.md.
+RECORDED = $(if $(RECORD),--record)
+
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(RECORDED)
+
+bench-long: $(INSTALLED)
+	$(BIN)/python -m benchmarks.bench_long $(RECORDED)
+
+bench-peers: $(INSTALLED)
+	$(BIN)/python -m benchmarks.bench_peers $(RECORDED)
+
+charts: $(INSTALLED)
+	$(BIN)/python -m benchmarks.charts
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,6 @@ the fifty took without the two, against with them: 1 is that nobody notices.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +18,22 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox import Outbox
 from sa_outbox.consumer import Consumer
-from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.observe import DeliverySettled
 from sa_outbox.relay.http import Webhook
 from sa_outbox.schema import migrate
 from sa_outbox.webhooks import new_secret
 
-from .bench_consuming import fill
-from .bench_webhooks import DURABLE, Server, server
+from .alone import main
+from .bench_webhooks import Server, server
+from .drains import fill
+from .measure import Contestant, speeds, take_turns
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from sa_outbox.embedded import EmbeddedPostgres
+
+    from .report import Report
 
 EVENTS, OTHERS, ROUNDS = 40, 50, 5
 
@@ -71,34 +75,29 @@ async def served(engine: AsyncEngine, url: str, bad: tuple[str, ...]) -> float:
     return seconds
 
 
-async def run(postgres: EmbeddedPostgres, url: str, rounds: int = ROUNDS) -> float:
-    """Return the ratio."""
+async def run(postgres: EmbeddedPostgres, url: str, report: Report) -> None:
     engine = create_async_engine(postgres.url("asyncpg"), pool_size=20)
     async with engine.begin() as connection:
         await connection.run_sync(migrate, Outbox().settings.names)
     await fill(engine, EVENTS)
-    alone, beside = [], []
-    for _ in range(rounds):
-        alone.append(await served(engine, url, ()))
-        beside.append(await served(engine, url, ("hangs", "fails")))
+    contestants: dict[str, Contestant] = {
+        "by themselves": lambda: served(engine, url, ()),
+        "beside one that hangs, one that fails": lambda: served(engine, url, ("hangs", "fails")),
+    }
+    times = await take_turns(contestants, ROUNDS, warm=False)
     await engine.dispose()
-    ratio = statistics.median(one / two for one, two in zip(alone, beside, strict=True))
-    each = OTHERS * EVENTS
-    print(f"\n{OTHERS} endpoints, {EVENTS} events for each, medians of {rounds} rounds")
-    print(
-        f"  by themselves                        {each / statistics.median(alone):8,.0f} a second"
-    )
-    print(
-        f"  beside one that hangs, one that fails {each / statistics.median(beside):7,.0f} a second"
-    )
-    print(f"  ratio                                {ratio:8.3f}")
-    return ratio
+    title = f"{OTHERS} endpoints, {EVENTS} events for each"
+    report.add(speeds("endpoints", title, times, OTHERS * EVENTS))
 
 
-def main() -> None:
-    with server(Moody) as url, EmbeddedPostgres(settings=DURABLE) as postgres:
-        asyncio.run(run(postgres, url))
+def begin() -> None:
+    with server(Moody) as url:
+
+        async def towards(postgres: EmbeddedPostgres, report: Report) -> None:
+            await run(postgres, url, report)
+
+        main("bench_endpoints", towards)
 
 
 if __name__ == "__main__":
-    main()
+    begin()

@@ -24,21 +24,24 @@ from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
     async_sessionmaker,
-    create_async_engine,
 )
 from sqlalchemy.orm import Session, sessionmaker
 
 from sa_outbox import Event, Outbox
-from sa_outbox.embedded import EmbeddedPostgres
-from sa_outbox.schema import migrate
 
-from .bench_consuming import Contestant, drained, fill, report, take_turns
-from .shop import Base, Order
+from .alone import main
+from .drains import drained, fill, prepared
+from .measure import Contestant, speeds, take_turns
+from .shop import Order
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-EVENTS, WAITING_EVENTS, ROUNDS = 5_000, 500, 5
+    from sa_outbox.embedded import EmbeddedPostgres
+
+    from .report import Report
+
+EVENTS, WAITING_EVENTS, ROUNDS = 1_500, 300, 3
 WAIT_SECONDS = 0.005
 EFFECT = insert(Order).values(customer="c")
 LISTENERS: dict[str, dict[str, Any]] = {
@@ -108,12 +111,9 @@ def by_hand_sync(engine: Engine) -> float:
     return time.perf_counter() - began
 
 
-async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> None:
-    engine = create_async_engine(server.url("asyncpg"), pool_size=20)
+async def run(server: EmbeddedPostgres, report: Report) -> None:
+    engine = await prepared(server.url("asyncpg"), pool_size=20)
     sync_engine = create_engine(server.url("psycopg"), pool_size=20)
-    async with engine.begin() as connection:
-        await connection.run_sync(migrate, Outbox().settings.names)
-        await connection.run_sync(Base.metadata.create_all)
     outbox = declare()
 
     def listener(kind: str, number: int) -> Contestant:
@@ -130,28 +130,19 @@ async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> None:
     }
     in_threads |= {name: listener("handle_in_thread", n) for n, name in enumerate(SYNC)}
     waiting = {name: listener("wait", n) for n, name in enumerate(WAITING)}
-    for title, of_them, events in (
-        ("a handler with a session and one INSERT", contestants, EVENTS),
-        ("a sync handler with a session and one INSERT", in_threads, EVENTS),
-        ("a handler that waits 5 ms, then its INSERT", waiting, WAITING_EVENTS),
+    for key, title, of_them, events in (
+        ("handlers", "a handler with a session and one INSERT", contestants, EVENTS),
+        ("handlers-sync", "a sync handler with a session and one INSERT", in_threads, EVENTS),
+        ("handlers-wait", "a handler that waits 5 ms, then its INSERT", waiting, WAITING_EVENTS),
     ):
         await fill(engine, events)
-        report(f"{title}, {events:,} events", await take_turns(of_them, rounds), events)
+        times = await take_turns(of_them, ROUNDS)
+        report.add(speeds(key, f"{title}, {events:,} events", times, events))
         async with engine.begin() as connection:
             await connection.execute(text("TRUNCATE bench_orders"))
     await engine.dispose()
     sync_engine.dispose()
 
 
-def main() -> None:
-    import uvloop  # noqa: PLC0415 - only here
-
-    from .__main__ import DURABLE  # noqa: PLC0415 - it imports this module
-
-    with EmbeddedPostgres(settings=DURABLE) as server:
-        print(f"PostgreSQL {server.version}, durable, {ROUNDS} rounds")
-        uvloop.run(run(server))
-
-
 if __name__ == "__main__":
-    main()
+    main("bench_handlers", run)

@@ -19,14 +19,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import uvloop
 from aiokafka import AIOKafkaProducer
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consume.garbage import spare_what_is_loaded
-from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.event.codec import decode
 from sa_outbox.relay import Plain
 from sa_outbox.relay.kafka import Kafka
@@ -34,18 +32,19 @@ from sa_outbox.relay.kafka.relay import PACK
 from sa_outbox.schema import migrate
 from tests.support.kafka import cluster
 
-from .bench_consuming import READ, drained, fill, report, take_turns
+from .alone import main
+from .drains import WHOLE, drained, fill
+from .measure import Contestant, speeds, take_turns
+from .report import Goal, Report
 from .shop import PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from sa_outbox.embedded import EmbeddedPostgres
     from sa_outbox.relay import Message
 
-    from .bench_consuming import Contestant
-
 EVENTS, BATCH, KEYS, PARTITIONS, ROUNDS = 50_000, 500, 1000, 6, 9
-DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
 
 def batches(destination: str) -> list[list[Message]]:
@@ -71,7 +70,7 @@ async def cursor_by_hand(servers: str, dsn: str) -> float:
         position = 0
         while position < EVENTS:
             batch = []
-            for row in await connection.fetch(READ, position, BATCH):
+            for row in await connection.fetch(WHOLE, position, BATCH):
                 event: Event[Any] = Event(
                     row[2],
                     decode(row[5]),
@@ -118,15 +117,25 @@ async def through_the_relay(servers: str, waiting: Sequence[Sequence[Message]]) 
     return taken
 
 
-async def run(postgres: EmbeddedPostgres, servers: str, rounds: int = ROUNDS) -> None:
+async def run(postgres: EmbeddedPostgres, report: Report) -> None:
     engine = create_async_engine(postgres.url("asyncpg"))
     async with engine.begin() as connection:
         await connection.run_sync(migrate, Outbox().settings.names)
         await connection.execute(text("CREATE TABLE by_hand AS SELECT 0::bigint AS position"))
     await fill(engine, EVENTS)
+    with cluster() as kafka:
+        kafka.create("orders", PARTITIONS)
+        await compete(postgres, engine, kafka.addresses, report)
+    await engine.dispose()
+
+
+async def compete(
+    postgres: EmbeddedPostgres, engine: AsyncEngine, servers: str, report: Report
+) -> None:
     outbox = Outbox()
     outbox.relay("kafka", Kafka(servers), on="order.placed", to="orders", batch_size=BATCH)
     waiting = batches("orders")
+    spare_what_is_loaded()  # as the command does; the others have it too
     contestants: dict[str, Contestant] = {
         "aiokafka alone": lambda: by_hand(servers, waiting),
         "aiokafka and a cursor by hand": lambda: cursor_by_hand(servers, postgres.url()),
@@ -134,16 +143,10 @@ async def run(postgres: EmbeddedPostgres, servers: str, rounds: int = ROUNDS) ->
         "the Kafka relay": lambda: drained(outbox, engine, "kafka"),
     }
     title = f"{EVENTS:,} messages to {PARTITIONS} partitions"
-    report(title, await take_turns(contestants, rounds), EVENTS)
-    await engine.dispose()
-
-
-def main() -> None:
-    with cluster() as kafka, EmbeddedPostgres(settings=DURABLE) as postgres:
-        kafka.create("orders", PARTITIONS)
-        spare_what_is_loaded()  # as the command does; the others have it too
-        uvloop.run(run(postgres, kafka.addresses))
+    goal = Goal(row="the Kafka relay", column="ratio", at_least=0.7)
+    times = await take_turns(contestants, ROUNDS)
+    report.add(speeds("kafka", title, times, EVENTS, goals=[goal]))
 
 
 if __name__ == "__main__":
-    main()
+    main("bench_kafka", run)

@@ -26,22 +26,24 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
-import uvloop
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consume.garbage import spare_what_is_loaded
-from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.relay import Message, Plain, Relay
 from sa_outbox.schema import migrate
 
-from .__main__ import DURABLE
-from .bench_consuming import Contestant, drained, fill, report, take_turns
+from .alone import measure
+from .drains import drained, fill
+from .measure import Contestant, speeds, take_turns
+from .report import Goal, Report
 from .shop import PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from sa_outbox.embedded import EmbeddedPostgres
 
 BATCH = 500
 NAME = f"bench-{uuid4().hex}"
@@ -208,7 +210,7 @@ async def relayed(contest: Contest, outbox: Outbox, engine: AsyncEngine, events:
     return taken
 
 
-async def compete(name: str, engine: AsyncEngine, events: int, rounds: int) -> None:
+async def compete(name: str, engine: AsyncEngine, events: int, rounds: int, report: Report) -> None:
     async with CONTESTS[name]() as contest:
         outbox = Outbox()
         outbox.relay(
@@ -221,17 +223,21 @@ async def compete(name: str, engine: AsyncEngine, events: int, rounds: int) -> N
             ),
         }
         title = f"{name}: {events:,} events of {len(json.dumps(PAYLOAD))} bytes, batches of {BATCH}"
-        report(title, await take_turns(contestants, rounds), events)
+        goal = Goal(row=list(contestants)[1], column="ratio", at_least=0.7)
+        times = await take_turns(contestants, rounds)
+        report.add(speeds(name, title, times, events, goals=[goal]))
 
 
-async def run(server: EmbeddedPostgres, names: Sequence[str], events: int, rounds: int) -> None:
+async def run(
+    server: EmbeddedPostgres, report: Report, names: Sequence[str], events: int, rounds: int
+) -> None:
     engine = create_async_engine(server.url("asyncpg"))
     async with engine.begin() as connection:
         await connection.run_sync(migrate, Outbox().settings.names)
     await fill(engine, events)
     for name in names:
         try:
-            await compete(name, engine, events, rounds)
+            await compete(name, engine, events, rounds, report)
         except (OSError, TimeoutError) as error:
             print(f"\n{name}: left out, nobody answers: {type(error).__name__}")
     await engine.dispose()
@@ -241,11 +247,13 @@ async def run(server: EmbeddedPostgres, names: Sequence[str], events: int, round
 @click.option("--events", default=20_000, show_default=True, help="A multiple of 500.")
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--only", multiple=True, type=click.Choice(sorted(CONTESTS)))
-def main(*, events: int, rounds: int, only: tuple[str, ...]) -> None:
-    with EmbeddedPostgres(settings=DURABLE) as server:
-        print(f"PostgreSQL {server.version}, durable", flush=True)
+@click.option("--record", is_flag=True, help="Write the file in benchmarks/results.")
+def main(*, events: int, rounds: int, only: tuple[str, ...], record: bool) -> None:
+    async def chosen(server: EmbeddedPostgres, report: Report) -> None:
         spare_what_is_loaded()  # as the command does; the clients have it too
-        uvloop.run(run(server, only or tuple(CONTESTS), events, rounds))
+        await run(server, report, only or tuple(CONTESTS), events, rounds)
+
+    measure("bench_relays", chosen, record=record)
 
 
 if __name__ == "__main__":

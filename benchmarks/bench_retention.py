@@ -30,16 +30,18 @@ from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.consumer.connection.connections import Connections
 from sa_outbox.consumer.connection.engines import engines
 from sa_outbox.consumer.upkeep.round import MaintenanceRound
-from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.schema import migrate
+
+from .alone import add_record, measure
+from .report import Goal, Report, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sa_outbox.embedded import EmbeddedPostgres
     from sa_outbox.observe import Observation
 
-DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
-EVENTS, RATE, WRITERS, AT_ONCE = 500_000, 8_000, 2, 200
+EVENTS, RATE, WRITERS, AT_ONCE = 200_000, 8_000, 2, 200
 PHASES = 8
 KEPT = timedelta(seconds=1)
 FILL = """
@@ -146,8 +148,9 @@ def prepare(server: EmbeddedPostgres, size: int) -> None:
     engine.dispose()
 
 
-async def run(server: EmbeddedPostgres, events: int = EVENTS, rate: float = RATE) -> float:
-    """Return the ratio of the 99th percentiles."""
+async def run(
+    server: EmbeddedPostgres, report: Report, *, events: int = EVENTS, rate: float = RATE
+) -> None:
     size = max(1_000, events // PHASES)
     prepare(server, size)
     spawn = multiprocessing.get_context("spawn")
@@ -183,42 +186,56 @@ async def run(server: EmbeddedPostgres, events: int = EVENTS, rate: float = RATE
     for process in processes:
         process.terminate()
         process.join()
-    return report(load, sizes, lags, counts[:], seconds)
+    for table in tables(load, sizes):
+        report.add(table)
+    tell(load, lags, counts[:], seconds)
 
 
-def report(
-    load: Load, sizes: list[int], lags: list[int], counts: list[int], seconds: float
-) -> float:
-    made, dropped, adopted, waited = counts
-    print(f"\nretention under load: {load.written:,} events in {seconds:.0f} s")
-    print(f"  made {made}, dropped {dropped}, catch-all emptied {adopted}, gave up {waited} times")
-    print(f"  {'':<24} {'commits':>9} {'median':>9} {'p99':>9} {'p99.9':>9} {'longest':>9}")
-    p99 = {}
-    for maintained, name in ((False, "without maintenance"), (True, "with maintenance")):
+def tables(load: Load, sizes: list[int]) -> tuple[Table, Table]:
+    rows: dict[str, tuple[float, ...]] = {}
+    kinds = ((False, "without maintenance"), (True, "with maintenance"))
+    for maintained, name in kinds:
         times = sorted(load.times[maintained])
         points = statistics.quantiles(times, n=1000)
-        p99[maintained] = points[989]
         shown = (statistics.median(times), points[989], points[998], times[-1])
-        print(f"  {name:<24} {len(times):9,} " + " ".join(f"{one * 1e3:6.1f} ms" for one in shown))
-    ratio = p99[True] / p99[False]
-    print(f"  p99 with / without       {ratio:9.2f}")
+        rows[name] = (len(times), *(one * 1e3 for one in shown))
+    first, second = (rows[name] for _, name in kinds)
+    rows["with / without"] = tuple(two / one for one, two in zip(first, second, strict=True))
+    waited = Table(
+        key="retention",
+        title=f"commits under {load.written:,} events, with and without maintenance",
+        columns=("commits", "p50 ms", "p99 ms", "p99.9 ms", "longest ms"),
+        rows=rows,
+        goals=(Goal(row="with / without", column="p99 ms", at_most=1.2),),
+    )
     half = len(sizes) // 2
-    for name, part in (("first half", sizes[2:half]), ("second half", sizes[half:])):
-        low, high = min(part) / 2**20, max(part) / 2**20
-        print(f"  size of the log, {name:<12} {low:8.1f} to {high:.1f} MiB")
+    halves = {"first half": sizes[2:half], "second half": sizes[half:]}
+    spans = {name: (min(part) / 2**20, max(part) / 2**20) for name, part in halves.items()}
+    columns = ("smallest MiB", "largest MiB")
+    return waited, Table(
+        key="retention-size", title="size of the log", columns=columns, rows=dict(spans)
+    )
+
+
+def tell(load: Load, lags: list[int], counts: list[int], seconds: float) -> None:
+    made, dropped, adopted, waited = counts
+    print(f"  {load.written:,} events in {seconds:.0f} s; partitions: made {made}, "
+          f"dropped {dropped}, catch-all emptied {adopted}, gave up {waited} times")  # fmt: skip
     print(f"  the listener was behind by at most {max(lags):,} ids at the end of a phase")
-    return ratio
 
 
-def main() -> None:
+def begin() -> None:
     parser = argparse.ArgumentParser(description="What do writers notice of retention?")
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--rate", type=float, default=RATE, help="events a second")
+    add_record(parser)
     given = parser.parse_args()
-    with EmbeddedPostgres(settings=DURABLE) as server:
-        print(f"PostgreSQL {server.version}, durable")
-        asyncio.run(run(server, given.events, given.rate))
+
+    async def sized(server: EmbeddedPostgres, report: Report) -> None:
+        await run(server, report, events=given.events, rate=given.rate)
+
+    measure("bench_retention", sized, record=given.record)
 
 
 if __name__ == "__main__":
-    main()
+    begin()

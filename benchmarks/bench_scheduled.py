@@ -2,13 +2,14 @@
 
 Events of an idle queue and of an idle listener with order="key", one every quarter of a second or
 so. Measured is the time between ``run_at`` and the first statement of the handler, by the clock of
-the database. Nobody polls: the intervals are an hour.
+the database. Nobody polls: the intervals are an hour. Goal: medians below 250 ms.
+
+``python -m benchmarks.bench_scheduled``
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.schema import migrate
 
+from .alone import main
+from .measure import waits
+from .report import Goal, Report
+
 if TYPE_CHECKING:
     from sa_outbox.embedded import EmbeddedPostgres
 
@@ -27,15 +32,14 @@ HOUR = timedelta(hours=1)
 NOW = text("SELECT clock_timestamp()")
 
 
-async def run(server: EmbeddedPostgres) -> dict[str, list[float]]:
-    """Return the milliseconds of each, by the order of the listener."""
+async def run(server: EmbeddedPostgres, report: Report) -> None:
     outbox = Outbox()
     late: dict[str, list[float]] = {"none": [], "key": []}
 
     async def start(event: Event[Any], session: AsyncSession, order: str) -> None:
         now: datetime = (await session.execute(NOW)).scalar_one()
         assert event.run_at is not None
-        late[order].append((now - event.run_at).total_seconds() * 1000)
+        late[order].append((now - event.run_at).total_seconds())
 
     @outbox.listener("queue", on="*", order="none", concurrency=4)
     async def queue(event: Event[Any], session: AsyncSession) -> None:
@@ -61,8 +65,11 @@ async def run(server: EmbeddedPostgres) -> dict[str, list[float]]:
             await asyncio.sleep(0.2)
         consumer.stop()
     await engine.dispose()
-    print(f"\nscheduled events, {EVENTS} for each order: milliseconds after their time")
-    for order, times in late.items():
-        middle, most = statistics.median(times), max(times)
-        print(f'  order="{order}": first {min(times):.1f}, median {middle:.1f}, last {most:.1f}')
-    return late
+    found = {f'order="{order}"': times for order, times in late.items()}
+    goals = [Goal(row=row, column="p50 ms", at_most=250.0) for row in found]
+    title = f"scheduled events, {EVENTS} for each order: milliseconds after their time"
+    report.add(waits("scheduled", title, found, goals=goals))
+
+
+if __name__ == "__main__":
+    main("bench_scheduled", run)

@@ -8,6 +8,8 @@ Two questions, each for psycopg (sync) and asyncpg (async):
 
 Each transaction inserts one entity and commits, durably. The notifier is on: what its thread takes
 from the program while it sends is part of the cost.
+
+``python -m benchmarks.bench_sessions``
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from sqlalchemy.orm import sessionmaker
 from sa_outbox import Outbox
 from sa_outbox.schema import migrate
 
-from .measure import Async, Sync, compare, compare_async, report
+from .alone import main
+from .measure import Async, Sync, Times, compare, compare_async, costs
+from .report import Goal, Report
 from .shop import PAYLOAD, Base, Order
 
 if TYPE_CHECKING:
     from sa_outbox.embedded import EmbeddedPostgres
 
-ROUNDS = 3000
+ROUNDS = 1500
+KINDS = (("one-event", "one event per transaction", 1.10), ("no-event", "no event", 1.02))
+"""Key, title, and the goal for every contestant but the first."""
 
 
 def sync_contestants(engine: Engine) -> tuple[dict[str, Sync], dict[str, Sync]]:
@@ -111,25 +117,26 @@ def async_contestants(engine: AsyncEngine) -> tuple[dict[str, Async], dict[str, 
     )
 
 
-async def run(server: EmbeddedPostgres, rounds: int = ROUNDS) -> dict[str, float]:
-    """Run all four comparisons; return the ratios by title and contestant."""
+async def run(server: EmbeddedPostgres, report: Report) -> None:
     engine = create_engine(server.url("psycopg"))
     with engine.begin() as connection:
         migrate(connection, Outbox().settings.names)
         Base.metadata.create_all(connection)
-    ratios: dict[str, float] = {}
-    for title, contestants in zip(
-        ("one event per transaction", "no event"), sync_contestants(engine), strict=True
-    ):
-        found = report(f"{title}, psycopg (sync)", compare(contestants, rounds=rounds))
-        ratios |= {f"{title}, psycopg, {name}": ratio for name, ratio in found.items()}
+    for kind, contestants in zip(KINDS, sync_contestants(engine), strict=True):
+        times = compare(contestants, rounds=ROUNDS)
+        add(report, kind, "psycopg", times)
     engine.dispose()
     async_engine = create_async_engine(server.url("asyncpg"))
-    for title, async_found in zip(
-        ("one event per transaction", "no event"), async_contestants(async_engine), strict=True
-    ):
-        times = await compare_async(async_found, rounds=rounds)
-        found = report(f"{title}, asyncpg (async)", times)
-        ratios |= {f"{title}, asyncpg, {name}": ratio for name, ratio in found.items()}
+    for kind, async_ones in zip(KINDS, async_contestants(async_engine), strict=True):
+        add(report, kind, "asyncpg", await compare_async(async_ones, rounds=ROUNDS))
     await async_engine.dispose()
-    return ratios
+
+
+def add(report: Report, kind: tuple[str, str, float], driver: str, times: Times) -> None:
+    key, title, goal = kind
+    goals = [Goal(row=name, column="ratio", at_most=goal) for name in list(times)[1:]]
+    report.add(costs(f"{key}-{driver}", f"{title}, {driver}", times, goals=goals))
+
+
+if __name__ == "__main__":
+    main("bench_sessions", run)

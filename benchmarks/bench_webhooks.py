@@ -24,21 +24,23 @@ import httpx2
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox import Outbox
-from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.relay.http import Webhook
 from sa_outbox.schema import migrate
 from sa_outbox.webhooks import new_secret
 
-from .bench_consuming import drained, fill, report, take_turns
+from .alone import main
+from .drains import drained, fill
+from .measure import Contestant, speeds, take_turns
 from .shop import PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .bench_consuming import Contestant
+    from sa_outbox.embedded import EmbeddedPostgres
+
+    from .report import Report
 
 EVENTS, AT_ONCE, ROUNDS = 4_000, 32, 9
-DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
 
 class Server(asyncio.Protocol):
@@ -102,7 +104,7 @@ async def by_hand(url: str) -> float:
         return time.perf_counter() - began
 
 
-async def run(postgres: EmbeddedPostgres, url: str, rounds: int = ROUNDS) -> None:
+async def run(postgres: EmbeddedPostgres, url: str, report: Report) -> None:
     engine = create_async_engine(postgres.url("asyncpg"))
     async with engine.begin() as connection:
         await connection.run_sync(migrate, Outbox().settings.names)
@@ -121,14 +123,18 @@ async def run(postgres: EmbeddedPostgres, url: str, rounds: int = ROUNDS) -> Non
         "the webhook relay": lambda: drained(outbox, engine, "hook"),
     }
     title = f"{EVENTS:,} requests, {AT_ONCE} at once"
-    report(title, await take_turns(contestants, rounds), EVENTS)
+    report.add(speeds("webhooks", title, await take_turns(contestants, ROUNDS), EVENTS))
     await engine.dispose()
 
 
-def main() -> None:
-    with server() as url, EmbeddedPostgres(settings=DURABLE) as postgres:
-        asyncio.run(run(postgres, url))
+def begin() -> None:
+    with server() as url:
+
+        async def towards(postgres: EmbeddedPostgres, report: Report) -> None:
+            await run(postgres, url, report)
+
+        main("bench_webhooks", towards)
 
 
 if __name__ == "__main__":
-    main()
+    begin()

@@ -1,10 +1,9 @@
-"""Ratios, not seconds: contestants take turns, transaction by transaction, in one run.
+"""Ratios, not seconds: contestants take turns in one run.
 
 The machine's speed changes from second to second. Two contestants that are measured one after the
-other meet different machines; two that take turns meet the same one. In each round every
-contestant runs once, in random order. Reported is the median of the times, and the median of the
-ratios to the first contestant of the same round, with the range in which the middle half of 20
-equal parts of the run lies.
+other meet different machines; two that take turns meet the same one. In each round every contestant
+runs once, in random order. A ratio is the median of the ratios to the first contestant of the same
+round; "from" and "to" enclose the middle half of them.
 """
 
 from __future__ import annotations
@@ -13,18 +12,25 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from .report import Goal, Table
 
 Sync = Callable[[], None]
 Async = Callable[[], Awaitable[None]]
+Contestant = Callable[[], Awaitable[float]]
+"""Runs once and returns the seconds that count."""
+Times = dict[str, list[float]]
+WARM = 50
+PARTS = 20
 
 
-def compare(contestants: Mapping[str, Sync], *, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each run, by contestant. The order within a round is random."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+def compare(contestants: Mapping[str, Sync], *, rounds: int, warm: int = WARM) -> Times:
+    """Seconds of each run of something short, by contestant."""
+    times: Times = {name: [] for name in contestants}
     names = list(contestants)
     for each in contestants.values():  # caches and prepared statements
-        for _ in range(50):
+        for _ in range(warm):
             each()
     gc.collect()
     gc.disable()
@@ -40,12 +46,14 @@ def compare(contestants: Mapping[str, Sync], *, rounds: int) -> dict[str, list[f
     return times
 
 
-async def compare_async(contestants: Mapping[str, Async], *, rounds: int) -> dict[str, list[float]]:
+async def compare_async(
+    contestants: Mapping[str, Async], *, rounds: int, warm: int = WARM
+) -> Times:
     """As ``compare``, for coroutines."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+    times: Times = {name: [] for name in contestants}
     names = list(contestants)
     for each in contestants.values():
-        for _ in range(50):
+        for _ in range(warm):
             await each()
     gc.collect()
     gc.disable()
@@ -61,20 +69,72 @@ async def compare_async(contestants: Mapping[str, Async], *, rounds: int) -> dic
     return times
 
 
-def report(title: str, times: Mapping[str, list[float]]) -> dict[str, float]:
-    """Print the medians in microseconds and the ratios to the first; return the ratios."""
-    print(f"\n{title}")
-    first = next(iter(times.values()))
-    ratios = {}
+async def take_turns(
+    contestants: Mapping[str, Contestant], rounds: int, *, warm: bool = True
+) -> Times:
+    """Seconds of each run of something long, by contestant. With *warm*, one round before the
+    others fills the caches and does not count."""
+    times: Times = {name: [] for name in contestants}
+    names = list(contestants)
+    for number in range(rounds + warm):
+        random.shuffle(names)
+        for name in names:
+            gc.collect()
+            taken = await contestants[name]()
+            if number or not warm:
+                times[name].append(taken)
+    return times
+
+
+def speeds(
+    key: str,
+    title: str,
+    times: Times,
+    events: int,
+    *,
+    base: str | None = None,
+    goals: Sequence[Goal] = (),
+    unit: str = "events/s",
+) -> Table:
+    """Events per second, and the speed as a part of the *base*'s, by default the first one's."""
+    against = times[base or next(iter(times))]
+    rows = {}
     for name, taken in times.items():
-        paired = [mine / its for mine, its in zip(taken, first, strict=True)]
-        ratios[name] = statistics.median(paired)
-        low, _, high = statistics.quantiles(_parts(paired), n=4)
-        median = statistics.median(taken) * 1e6
-        print(f"  {name:<40} {median:9.1f} us {ratios[name]:8.3f}   {low:.3f} to {high:.3f}")
-    return ratios
+        paired = [its / mine for mine, its in zip(taken, against, strict=True)]
+        rows[name] = (events / statistics.median(taken), *middle(paired))
+    columns = (unit, "ratio", "from", "to")
+    return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
 
 
-def _parts(paired: list[float]) -> list[float]:
-    size = len(paired) // 20
-    return [statistics.median(paired[at : at + size]) for at in range(0, 20 * size, size)]
+def costs(key: str, title: str, times: Times, *, goals: Sequence[Goal] = ()) -> Table:
+    """Microseconds, and the time as a part of the first contestant's."""
+    against = next(iter(times.values()))
+    rows = {}
+    for name, taken in times.items():
+        paired = [mine / its for mine, its in zip(taken, against, strict=True)]
+        rows[name] = (statistics.median(taken) * 1e6, *middle(paired))
+    columns = ("µs", "ratio", "from", "to")
+    return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
+
+
+def waits(key: str, title: str, seconds: Times, *, goals: Sequence[Goal] = ()) -> Table:
+    """Percentiles in milliseconds."""
+    rows = {}
+    for name, taken in seconds.items():
+        cuts = statistics.quantiles(taken, n=100)
+        rows[name] = (*(1000 * cuts[at] for at in (49, 89, 98)), 1000 * max(taken))
+    columns = ("p50 ms", "p90 ms", "p99 ms", "longest ms")
+    return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
+
+
+def middle(paired: list[float]) -> tuple[float, float, float]:
+    """The median, and the range of the middle half: of the rounds, or of 20 parts of a long run."""
+    size = len(paired) // PARTS
+    parts = paired
+    if size > 1:
+        cut = range(0, PARTS * size, size)
+        parts = [statistics.median(paired[at : at + size]) for at in cut]
+    if len(parts) == 1:
+        return parts[0], parts[0], parts[0]
+    low, _, high = statistics.quantiles(parts, n=4, method="inclusive")
+    return statistics.median(paired), low, high
