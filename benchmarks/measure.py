@@ -121,7 +121,7 @@ def waits(key: str, title: str, seconds: Times, *, goals: Sequence[Goal] = ()) -
     """Percentiles in milliseconds."""
     rows = {}
     for name, taken in seconds.items():
-        cuts = statistics.quantiles(taken, n=100)
+        cuts = statistics.quantiles(taken, n=100, method="inclusive")
         rows[name] = (*(1000 * cuts[at] for at in (49, 89, 98)), 1000 * max(taken))
     columns = ("p50 ms", "p90 ms", "p99 ms", "longest ms")
     return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
