@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm.session import SessionTransactionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy.engine import Connection, Engine
 
+_CONNECTING = SessionTransactionState.PROVISIONING_CONNECTION
 _PREPARE = SessionTransaction._prepare_impl.__name__  # noqa: SLF001 - see the module's docstring
 
 
@@ -73,7 +75,7 @@ def takes_work(trans: SessionTransaction) -> bool:
 
 def is_connecting(trans: SessionTransaction) -> bool:
     """In an ``after_begin`` hook: no statement can be sent."""
-    return state_of(trans) == "provisioning_connection"
+    return trans._state is _CONNECTING  # noqa: SLF001 - see the module's docstring
 
 
 def state_of(trans: SessionTransaction) -> str:
