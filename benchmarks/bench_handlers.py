@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from .report import Report
 
-EVENTS, WAITING_EVENTS, ROUNDS = 1_500, 300, 3
+EVENTS, WAITING_EVENTS, ROUNDS = 1_000, 300, 3
 WAIT_SECONDS = 0.005
 EFFECT = insert(Order).values(customer="c")
 LISTENERS: dict[str, dict[str, Any]] = {

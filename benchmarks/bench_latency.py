@@ -23,8 +23,8 @@ from .report import Goal, Report
 if TYPE_CHECKING:
     from sa_outbox.embedded import EmbeddedPostgres
 
-ONE_AT_A_TIME = 150
-RATE, SECONDS = 500, 8
+ONE_AT_A_TIME = 120
+RATE, SECONDS = 500, 6
 MEDIANS = {"key": 2.0, "none": 3.0}
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.embedded import EmbeddedPostgres
 
-LISTENERS, BACKLOG, ROUNDS = 20, 20_000, 3
+LISTENERS, BACKLOG, ROUNDS = 20, 15_000, 3
 MIXES: dict[str, tuple[Any, ...]] = {
     '20 with order="key"': ("key",),
     '20 with order="none"': ("none",),

@@ -70,12 +70,22 @@ def chart(table: Table, column: str) -> str:
 
 def block(report: Report, table: Table) -> str:
     """What the page shows of one table: machine and day, figures, goals, and the chart."""
-    machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
-    lines = [f"`python -m benchmarks.{report.benchmark}`: {machine}.", "", "```text", table.title]
+    of = report.machine
+    run = f"{of['date']}, {of['cores']} cores, load {of['load']}, PostgreSQL {of['PostgreSQL']}"
+    lines = [f"`python -m benchmarks.{report.benchmark}`: {run}.", "", "```text", table.title]
     lines += [*table.lines(), *(f"  {verdict}" for verdict in table.verdicts()), "```"]
     if table.key in CHARTED:
         lines += ["", f"![{table.title}](images/{image_name(table)})"]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def machines() -> str:
+    """All that is known of each run: on which machine, with which versions."""
+    lines = []
+    for report in reports():
+        known = ", ".join(f"{name} {value}" for name, value in report.machine.items())
+        lines.append(f"- `{report.benchmark}`: {known}")
+    return "\n".join(lines)
 
 
 def image_name(table: Table) -> str:
@@ -94,6 +104,7 @@ def images() -> dict[str, str]:
 def filled(page: str) -> str:
     """The page with the figures of the results in its places."""
     blocks = {table.key: block(report, table) for report in reports() for table in report.tables}
+    blocks["machines"] = machines()
 
     def fill(place: re.Match[str]) -> str:
         shown = blocks.get(place["key"], "Not measured yet.")

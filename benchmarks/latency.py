@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ async def commit_to_handler(url: str, order: str, events: int, *, rate: float = 
             "BENCH_EVENTS": str(events),
             "BENCH_RESULT": str(result),
             "BENCH_ORDER": order,
+            "BENCH_RUN": uuid4().hex,
         }
         consumer = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sa_outbox.consume", "benchmarks.latency_app:outbox"),
