@@ -11,7 +11,7 @@ from benchmarks.report import Table
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BENCHMARK = re.compile(r"\bbench_\w+")
-RATE = re.compile(r"[\d,.]+ (?:events|commits|messages)(?:\/s| per second)")
+RATE = re.compile(r"[\d,.]+ (?:events|commits|messages)(?:/s| per second)")
 TIMES = re.compile(r"\d (?:times|x) (?:as (?:fast|quick)|faster|slower|graphile|pgqueuer)")
 
 
