@@ -119,7 +119,7 @@ def test_an_event_is_one_wal_record_and_one_for_each_index(engine: Engine) -> No
     with engine.begin() as connection:
         explained = connection.exec_driver_sql(
             f"EXPLAIN (ANALYZE, WAL, COSTS OFF, TIMING OFF, SUMMARY OFF) {statement}",
-            {"document": document(MANY)},
+            {"document": document(MANY), "now": None},
         )
         plan = "\n".join(row[0] for row in explained)
         assert connection.execute(text("SELECT count(*) FROM outbox")).scalar_one() == MANY
