@@ -18,10 +18,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
+import statistics
 import sys
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import uvloop
@@ -38,7 +40,7 @@ from .drains import append, prepared, vacuum
 from .kinds import KINDS, Kinds
 from .latency import commit_to_handler
 from .machine import resident_bytes
-from .measure import Times, middle, waits
+from .measure import Times, middle
 from .report import Goal, Report, Table
 
 if TYPE_CHECKING:
@@ -49,10 +51,11 @@ if TYPE_CHECKING:
 EVENTS, SHORT, ROUNDS = 10_000_000, 20_000, 7
 ADDED, QUICK_ADDED = 20_000, 4_000
 AT_ONCE = 500_000
-LATENCIES, PORTIONS = 200, 4
+LATENCIES, PORTIONS = 300, 6
 SNAPSHOT_SECONDS, SINGLE = 120.0, 100
 SETTINGS = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
 KEPT = timedelta(days=3_000)
+T = TypeVar("T")
 
 
 async def run(
@@ -75,7 +78,7 @@ async def compare_sizes(server: EmbeddedPostgres, report: Report, events: int, a
         await kinds[name].register(engine)
     rates: dict[str, Times] = {name: {kind: [] for kind in KINDS} for name in logs}
     for number in range(ROUNDS + 1):  # the first fills the caches
-        for name, engine in logs.items():
+        for name, engine in shuffled(logs):
             await append(engine, added)
             for kind in KINDS:
                 taken = await kinds[name].catch_up(engine, kind, added)
@@ -83,16 +86,34 @@ async def compare_sizes(server: EmbeddedPostgres, report: Report, events: int, a
                     rates[name][kind].append(taken)
     title = f"events/s with a log of {SHORT:,} and of {events:,} events"
     report.add(paired("long-rates", title, rates, added, ("short", "long")))
-    waited: Times = {}
-    for _ in range(PORTIONS):
-        for order in ("key", "none"):
-            for name, url in urls.items():
-                row = f'order="{order}", {name} log'
-                found = await commit_to_handler(url, order, LATENCIES // PORTIONS)
-                waited.setdefault(row, []).extend(found)
-    report.add(waits("long-latency", "from a commit's return to the handler", waited))
+    report.add(await latencies(urls))
     for engine in logs.values():
         await engine.dispose()
+
+
+async def latencies(urls: dict[str, str]) -> Table:
+    """Medians of portions; a ratio is that of two portions that followed each other."""
+    rows = {}
+    for order in ("key", "none"):
+        medians: Times = {name: [] for name in urls}
+        for _ in range(PORTIONS):
+            for name, url in shuffled(urls):
+                found = await commit_to_handler(url, order, LATENCIES // PORTIONS)
+                medians[name].append(1000 * statistics.median(found))
+        short, long = medians["short"], medians["long"]
+        ratios = middle([two / one for one, two in zip(short, long, strict=True)])
+        rows[f'order="{order}"'] = (statistics.median(short), statistics.median(long), *ratios)
+    return Table(
+        key="long-latency",
+        title="from a commit's return to the handler, medians",
+        columns=("short ms", "long ms", "ratio", "from", "to"),
+        rows=rows,
+        goals=tuple(Goal(row=row, column="ratio", at_most=1.1) for row in rows),
+    )
+
+
+def shuffled(contestants: dict[str, T]) -> list[tuple[str, T]]:
+    return random.sample(list(contestants.items()), len(contestants))
 
 
 async def lengthen(engine: AsyncEngine, url: str, events: int) -> None:
@@ -172,7 +193,7 @@ async def compare_snapshots(
     await holder.fetchval("SELECT count(*) FROM outbox_listeners")
     began = time.monotonic()
     while time.monotonic() < began + seconds:
-        for name, engine in logs.items():
+        for name, engine in shuffled(logs):
             await kinds[name].follow(engine, SINGLE)
             await append(engine, added)
             for kind in KINDS:
