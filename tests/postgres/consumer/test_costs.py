@@ -195,7 +195,8 @@ async def test_a_single_event_of_a_queue_is_one_range(
     counts = await delivered(outbox, 1, engine, consuming, sent)
 
     assert got == [0]
-    assert (counts["claim"], sent.full_reads, counts["settle range"]) == (1, 1, 1)
+    assert (counts["claim"], counts["settle range"]) == (1, 1)
+    assert 1 <= sent.full_reads <= 2  # it may have been offered unasked, too
     assert set(counts) == {"claim", "read", "settle range", "other"}
 
 
