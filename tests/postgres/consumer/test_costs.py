@@ -1,6 +1,6 @@
 """What delivering sends to the server: how many statements and commits, counted, not timed.
 
-A batch costs one read and one write of the cursor, however many events it has. An event by itself
+A batch costs one read and one write of the cursor, or two, however many events it has. An event by itself
 costs nothing, except in a handler's own transaction, where it costs a savepoint.
 """
 
@@ -154,7 +154,7 @@ async def test_a_batch_is_one_read_and_one_write_and_an_event_is_nothing(
     assert got == list(range(MANY))
     batches = [OFFERED, *[BATCH] * ((MANY - OFFERED) // BATCH), (MANY - OFFERED) % BATCH]
     assert [count for count in sent.read if count] == batches
-    assert counts["cursor"] <= len(batches)
+    assert counts["cursor"] <= 2 * len(batches)  # what is done is settled when half a batch is
     assert counts["read"] - sent.full_reads + counts["other"] <= ONCE_PER_DRAIN
     assert set(counts) == {"read", "cursor", "other"}  # no transaction, no row for an event
 
