@@ -1,7 +1,7 @@
 """What delivering sends to the server: how many statements and commits, counted, not timed.
 
-A batch costs one read and one write of the cursor, or two, however many events it has. An event by itself
-costs nothing, except in a handler's own transaction, where it costs a savepoint.
+A batch costs one read and one write of the cursor, or two, however many events it has. An event by
+itself costs nothing, except in a handler's own transaction, where it costs a savepoint.
 """
 
 from __future__ import annotations
