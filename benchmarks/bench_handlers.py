@@ -8,7 +8,8 @@ committed. A ratio is speed: more is better.
 - the defaults (group commit, one task), one transaction per event (``group_commit=False``), eight
   tasks, a queue with eight tasks; and eight clients by hand;
 - handlers that wait for 5 ms before their INSERT: eight tasks against one;
-- the same for sync handlers.
+- the same for sync handlers;
+- a server whose commits take 5 ms: does a listener lose that its tasks commit one after the other?
 
 ``python -m benchmarks.bench_handlers``
 """
@@ -24,6 +25,7 @@ from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
     async_sessionmaker,
+    create_async_engine,
 )
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -32,6 +34,7 @@ from sa_outbox import Event, Outbox
 from .alone import main
 from .drains import drained, fill, prepared
 from .measure import Contestant, speeds, take_turns
+from .report import Goal
 from .shop import Order
 
 if TYPE_CHECKING:
@@ -61,6 +64,18 @@ SYNC: dict[str, dict[str, Any]] = {
     "sync, concurrency=8": {"concurrency": 8},
 }
 
+SLOW_DISK = {"server_settings": {"commit_delay": "5000", "commit_siblings": "0"}}
+"""PostgreSQL waits for 5 ms before each flush; commits that come meanwhile share it."""
+GOALS = {
+    "defaults": 1.6,
+    "group_commit=False": 0.9,
+    "concurrency=8": 3.0,
+    "sync, defaults": 1.6,
+    "sync, group_commit=False": 0.9,
+    "sync, concurrency=8": 3.0,
+    "waits 5 ms, concurrency=8": 6.0,
+}
+
 
 def declare() -> Outbox:
     outbox = Outbox()
@@ -86,9 +101,9 @@ def declare() -> Outbox:
     return outbox
 
 
-async def by_hand(engine: AsyncEngine, clients: int) -> float:
+async def by_hand(engine: AsyncEngine, clients: int, events: int = EVENTS) -> float:
     sessions = async_sessionmaker(engine)
-    numbers = iter(range(EVENTS))
+    numbers = iter(range(events))
     began = time.perf_counter()
 
     async def client() -> None:
@@ -130,17 +145,31 @@ async def run(server: EmbeddedPostgres, report: Report) -> None:
     }
     in_threads |= {name: listener("handle_in_thread", n) for n, name in enumerate(SYNC)}
     waiting = {name: listener("wait", n) for n, name in enumerate(WAITING)}
+    slow = create_async_engine(server.url("asyncpg"), pool_size=20, connect_args=SLOW_DISK)
+    on_a_slow_disk: dict[str, Contestant] = {
+        "AsyncSession by hand": lambda: by_hand(slow, 1, WAITING_EVENTS),
+        "eight clients by hand": lambda: by_hand(slow, 8, WAITING_EVENTS),
+        "defaults": lambda: drained(outbox, slow, "handle_0", sync_engine),
+        "concurrency=8": lambda: drained(outbox, slow, "handle_3", sync_engine),
+    }
     for key, title, of_them, events in (
         ("handlers", "a handler with a session and one INSERT", contestants, EVENTS),
         ("handlers-sync", "a sync handler with a session and one INSERT", in_threads, EVENTS),
         ("handlers-wait", "a handler that waits 5 ms, then its INSERT", waiting, WAITING_EVENTS),
+        ("handlers-slow", "commits that take 5 ms, one INSERT", on_a_slow_disk, WAITING_EVENTS),
     ):
         await fill(engine, events)
         times = await take_turns(of_them, ROUNDS)
-        report.add(speeds(key, f"{title}, {events:,} events", times, events))
+        goals = [
+            Goal(row=row, column="ratio", at_least=least)
+            for row, least in GOALS.items()
+            if row in of_them and of_them is not on_a_slow_disk
+        ]
+        report.add(speeds(key, f"{title}, {events:,} events", times, events, goals=goals))
         async with engine.begin() as connection:
             await connection.execute(text("TRUNCATE bench_orders"))
     await engine.dispose()
+    await slow.dispose()
     sync_engine.dispose()
 
 
