@@ -96,13 +96,18 @@ class Reader:
     async def catch_up(self, engine: AsyncEngine, listener: str, events: int) -> float:
         """Seconds from the first to the last of *events* that wait for the listener."""
         self.watch = Watch(events)
-        consumer = Consumer(self.outbox, engine, listeners=[listener])
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(consumer.run())
-            await self.watch.finished.wait()
-            consumer.stop()
-            await running
-        return self.watch.seconds
+        return await watched(self.outbox, engine, listener, self.watch)
+
+
+async def watched(outbox: Outbox, engine: AsyncEngine, listener: str, watch: Watch) -> float:
+    """Run a consumer for one listener until *watch* has seen all: the seconds from the first."""
+    consumer = Consumer(outbox, engine, listeners=[listener])
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(consumer.run())
+        await watch.finished.wait()
+        consumer.stop()
+        await running
+    return watch.seconds
 
 
 async def lean_cursor(dsn: str, upper: int) -> float:

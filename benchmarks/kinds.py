@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession  # noqa: TC002 - read at run tim
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
 
-from .drains import Watch
+from .drains import Watch, watched
 from .shop import PAYLOAD, Order
 
 if TYPE_CHECKING:
@@ -55,13 +55,7 @@ class Kinds:
     async def catch_up(self, engine: AsyncEngine, kind: str, events: int) -> float:
         """Seconds from the first to the last of *events* that wait for this kind."""
         self.watch = Watch(events)
-        consumer = Consumer(self.outbox, engine, listeners=[kind])
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(consumer.run())
-            await self.watch.finished.wait()
-            consumer.stop()
-            await running
-        return self.watch.seconds
+        return await watched(self.outbox, engine, kind, self.watch)
 
     async def follow(self, engine: AsyncEngine, commits: int) -> None:
         """All of them handle *commits* of one event each, while they are made."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, NullPool, event, text
+from sqlalchemy import URL, Engine, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Outbox
 from sa_outbox.sql.log.events import insert_events
 from tests.postgres.conftest import Setup
 from tests.postgres.test_statements import document
+from tests.support.sent import noted
 from tests.support.shop import Order
 
 MANY = 1000
@@ -23,24 +23,8 @@ INDEXES = 1
 
 @pytest.fixture
 def sent(engine: Engine) -> Iterator[list[str]]:
-    yield from noted(engine)
-
-
-def noted(engine: Engine) -> Iterator[list[str]]:
-    """What is sent on *engine*: the first words of each statement, and COMMIT."""
-    seen: list[str] = []
-
-    def statement(_connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
-        seen.append(sql.split("(", maxsplit=1)[0].strip())
-
-    def commit(_connection: Any) -> None:
-        seen.append("COMMIT")
-
-    event.listen(engine, "before_cursor_execute", statement)
-    event.listen(engine, "commit", commit)
-    yield seen
-    event.remove(engine, "before_cursor_execute", statement)
-    event.remove(engine, "commit", commit)
+    with noted(engine) as seen:
+        yield seen
 
 
 @pytest.mark.parametrize("count", [1, 2, MANY])
@@ -101,16 +85,14 @@ def asyncpg_engine(migrated_url: URL) -> AsyncEngine:
 @pytest.mark.anyio
 async def test_an_async_session_sends_the_same(engine: Engine, asyncpg_engine: AsyncEngine) -> None:
     sessions = Outbox(notify="off").async_sessionmaker(asyncpg_engine)
-    noting = noted(asyncpg_engine.sync_engine)
-    sent = next(noting)
 
-    async with sessions.begin() as session:
-        session.add(Order(name="x"))
-        for number in range(MANY):
-            session.add_event("e", number)
+    with noted(asyncpg_engine.sync_engine) as sent:
+        async with sessions.begin() as session:
+            session.add(Order(name="x"))
+            for number in range(MANY):
+                session.add_event("e", number)
 
     assert sent == ["INSERT INTO orders", "INSERT INTO outbox", "COMMIT"]
-    next(noting, None)
 
 
 def test_an_event_is_one_wal_record_and_one_for_each_index(engine: Engine) -> None:

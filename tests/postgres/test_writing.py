@@ -11,25 +11,14 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, event, func, insert
 from sa_outbox.errors import InvalidEvent, OutboxError, PayloadError, PayloadNotKnown
 from sa_outbox.producer import write
 from tests.postgres.conftest import Setup, setup_of
+from tests.support.sent import noted
 from tests.support.shop import Customer, Item, Order, OrderPlaced
 
 
 @pytest.fixture
 def sent(engine: Engine) -> Iterator[list[str]]:
-    """What reaches the database: the first words of each statement, and COMMIT."""
-    seen: list[str] = []
-
-    def statement(_c: Any, _cursor: Any, sql: str, *_: Any) -> None:
-        seen.append(sql.split("(", maxsplit=1)[0].strip())
-
-    def commit(_c: Any) -> None:
-        seen.append("COMMIT")
-
-    event.listen(engine, "before_cursor_execute", statement)
-    event.listen(engine, "commit", commit)
-    yield seen
-    event.remove(engine, "before_cursor_execute", statement)
-    event.remove(engine, "commit", commit)
+    with noted(engine) as seen:
+        yield seen
 
 
 @pytest.fixture(params=["psycopg", "psycopg2"])
