@@ -149,7 +149,7 @@ def make_supervisor(
         wakeup,
         maintenance,
         crons,
-        ClockWatcher([fan_out.moved, *bells]),
+        ClockWatcher([fan_out.released, *bells]),
         BacklogMeter(context, made.asynchronous, workload, listeners),
         *more,
     ]

@@ -27,16 +27,11 @@ class FanOut:
         self._verification = verification
 
     def released(self) -> None:
-        """Another process has given something back, or a person has changed something."""
+        """Another process has given something back, a person has changed something, or a test has
+        moved the clock."""
         self._leases.bell.ring()
         self._workload.wake_queues()
         self._workload.look_for_due()
-
-    def moved(self) -> None:
-        """The clock was moved: leases are renewed first, and more may be due."""
-        self._leases.bell.ring()
-        self._workload.look_for_due()
-        self._workload.wake_queues()
 
     def cancelled(self) -> None:
         """Somebody has cancelled an event."""

@@ -15,7 +15,7 @@ from .connection.errors import is_database_error
 from .shared.outage import Outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from anyio.abc import TaskStatus
 
@@ -52,8 +52,6 @@ class HorizonWatcher:
         self._context = context
         self._reader = reader
         self._workload = workload
-        self._holder = workload.holder
-        self._queues = workload.queues
         self._verification = verification
         self._poll_interval = poll_interval
         self._outage = Outage("horizon", context.observers.emit)
@@ -68,9 +66,9 @@ class HorizonWatcher:
         pause = MIN_HOLE_POLL_SECONDS
         while True:
             rung = await self._context.bell.wait(self._until_next_read(pause))
-            if not (self._holder.loops or self._queues):
+            if self._workload.is_empty:
                 continue
-            by = rung or ("open events" if _wait_at_a_hole(self._loops()) else "poll")
+            by = rung or ("open events" if _wait_at_a_hole(self._workload.loops) else "poll")
             snapshot = await self._read(is_rung=rung is not None)
             if snapshot is not None:
                 is_quiet = rung is None and snapshot.final < snapshot.ceiling
@@ -99,9 +97,9 @@ class HorizonWatcher:
         """Offer new events, before the horizon is read, to those who had read everything up to the
         latest snapshot: they begin at once."""
         number = self._context.horizon.latest.number
-        waiting = [each for each in self._loops() if each.source.new.are_all_final(number)]
-        stand = {queue: queue.rests_at(number) for queue in self._queues}
-        resting = {queue: at for queue, at in stand.items() if at is not None}
+        loops, queues = self._workload.loops, self._workload.queues
+        waiting = [each for each in loops if each.source.new.are_all_final(number)]
+        resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
         stands = [*(each.progress.read_to for each in waiting), *resting.values()]
         if not stands:
             return
@@ -121,19 +119,14 @@ class HorizonWatcher:
         if by in ("poll", "reconnect"):  # what a notification would have said
             self._workload.look_for_requests()
             self._workload.look_for_due()
-        for loop in self._loops():
+        for loop in self._workload.loops:
             if loop.source.new.show_more(snapshot):
                 loop.wake()
-        for queue in self._queues:
-            queue.wake()
+        self._workload.wake_queues()
         self._context.progressed()
 
-    def _loops(self) -> Sequence[DeliveryLoop[LogSource]]:
-        """A copy: loops begin and end while it is gone through."""
-        return tuple(self._holder.loops.values())
-
     def _until_next_read(self, pause: float) -> float:
-        loops, latest = self._loops(), self._context.horizon.latest
+        loops, latest = self._workload.loops, self._context.horizon.latest
         have_holes = [each for each in loops if each.source.new.are_open]
         if _wait_at_a_hole(have_holes):
             return pause

@@ -68,7 +68,8 @@ checking each event."""
 
 
 class EventFields(Generic[P_co]):
-    """An event's fields while they can still be set: see ``stored.py``."""
+    """An event's fields while they can still be set: see ``stored.py`` and
+    ``producer/pending.py``."""
 
     __slots__ = (
         "__weakref__",

@@ -81,9 +81,8 @@ class Pending:
     def row(self, limits: Limits) -> str:
         """The event as a JSON object for ``insert_events``; evaluates deferred values."""
         payload, key = self._payload, self._key
-        if type(payload) is str and not callable(
-            key
-        ):  # not ``is_deferred``: this is for each event
+        # Not ``is_deferred``: this is asked for each event.
+        if type(payload) is str and not callable(key):
             return f'{self._fixed},"payload":{payload}}}'
         value = None
         if callable(key):
@@ -219,8 +218,7 @@ def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
         event = str.__str__(event)  # for a subclass (an enum), the text itself, and that is checked
         check_event_type(event)
         deferred = callable(payload) and not isinstance(payload, type)
-        version = event_types.version_of(event) if event_types.knows(event) else None
-        return event, version, payload, deferred
+        return event, event_types.version_of(event), payload, deferred
     known: EventType[Any]
     if isinstance(event, type):
         known = event_types.of(event)

@@ -23,10 +23,10 @@ it; otherwise a deadly event is met at full speed again and again. That covers:
 - *From the log*, after a crash at full speed: the next unsettled events. At most one batch was
   being handled and one was handled but not written (batch handlers have up to two in flight, and
   one read ahead). That many attempts are made in narrow windows. Only attempts count: not what was
-  put behind another event of its key, or is scheduled for later. A transaction open at the
-  crash and has committed since brings lower ids, which are counted though they were not in flight;
-  an event beyond them may then be met at full speed once more. The ids below an event are finite,
-  so that ends.
+  put behind another event of its key, or is scheduled for later. A transaction that was open at
+  the crash and has committed since brings lower ids, which are counted though they were not in
+  flight; an event beyond them may then be met at full speed once more. The ids below an event are
+  finite, so that ends.
 - *With a row of its own* (scheduled, retried, replayed): what was due at the takeover, or waited
   behind one that was. All of it is attempted first, however much becomes due meanwhile. Nothing can
   join it, so that ends too.

@@ -67,9 +67,12 @@ class Suspects:
         self._over_at = -inf
         self.is_out = False
         """The server became unreachable, and no session has reached it since."""
-        self.exist = False
-        """Whether there are any, or the server is out: asked for every event."""
         self._turn = anyio.Lock()
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are any, or the server is out."""
+        return self.is_out or bool(self._found)
 
     def __contains__(self, key: Key) -> bool:
         return self._known(key) is not None
@@ -98,12 +101,11 @@ class Suspects:
         """A session has reached the server."""
         if self.is_out:
             self.is_out, self._over_at = False, at
-            self.exist = bool(self._found)
 
     def lost(self, keys: Sequence[Key], error: BaseException, *, at: float, lived: bool) -> None:
         """A session was lost with these in flight. *lived*: the server was up all the time."""
         if not lived and not self.is_out and at > self._over_at:
-            self.is_out = self.exist = True
+            self.is_out = True
             self._outage += 1
         for key in keys:
             suspect = self._suspect(key)
@@ -144,7 +146,6 @@ class Suspects:
         """These have come to their end, and what was lost at their positions."""
         for listener, position, _ in keys:
             self._found.pop((listener, position), None)
-        self.exist = bool(self._found) or self.is_out
 
     def _known(self, key: Key) -> Suspect | None:
         listener, position, event_id = key
@@ -158,7 +159,6 @@ class Suspects:
             if len(self._found) >= MAX_SUSPECTS:
                 del self._found[next(iter(self._found))]
             found = self._found[listener, position] = Suspect(event_id, commits=self.commits)
-            self.exist = True
         return found
 
     def _was_out(self, suspect: Suspect) -> bool:

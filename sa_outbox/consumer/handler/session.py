@@ -200,7 +200,7 @@ class HandlerSession(OutboxSession):
             return self._inside
 
     def handler_returned(self, value: object) -> None:
-        """In a handler's thread."""
+        """In a handler's thread: write what waits, and do what comes after."""
         self.flush()
         if self.after_handler is not None and value is None:
             self.after_handler()

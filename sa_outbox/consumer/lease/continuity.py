@@ -70,12 +70,15 @@ class Continuity:
         """How often memory has been in doubt."""
         self.newest: Newest | None = None
         self._horizon = horizon
-        self.is_sure = True
-        """What is remembered was compared with the database since it was last in doubt."""
         self._confirmed = 0
         self._changed = anyio.Event()
         self._is_closed = False
         self._followers: list[Callable[[], None]] = []
+
+    @property
+    def is_sure(self) -> bool:
+        """What is remembered was compared with the database since it was last in doubt."""
+        return self._confirmed == self.era
 
     def follow(self, doubted: Callable[[], None]) -> None:
         """Have *doubted* called when memory becomes doubtful, to have it compared."""
@@ -84,7 +87,6 @@ class Continuity:
     def doubt(self) -> None:
         """A connection has ended, or the server may have changed for another reason."""
         self.era += 1
-        self.is_sure = False
         self._horizon.forget()
         for doubted in self._followers:
             doubted()
@@ -92,7 +94,6 @@ class Continuity:
     def confirm(self, era: int) -> bool:
         """Memory was compared, and what differed is dropped. False if it is in doubt again."""
         self._confirmed = max(self._confirmed, era)
-        self.is_sure = self._confirmed == self.era
         self._wake()
         return self.is_sure
 

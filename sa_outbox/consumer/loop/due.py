@@ -63,7 +63,7 @@ class DueDeliveries:
         self.refresh_at = 0.0
 
     def given_back(self, item: InFlight) -> None:
-        self._taken.discard(item.row[ID])
+        self._taken.discard(item.position)
 
     async def refresh(self) -> None:
         """Ask which keys are occupied and when the next delivery is due.

@@ -224,7 +224,7 @@ class LogSource:
                 self.due.given_back(item)
                 changed = True
             if item.outcome == "park":
-                self.due.occupied.add(item.row[KEY])
+                self.due.occupied.add(item.key)
             changed = changed or item.outcome in ("park", "schedule", "behind")
         if changed:
             self.due.changed()

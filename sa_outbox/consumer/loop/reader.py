@@ -215,7 +215,7 @@ class Reader:
         rows, edge, hole = up_to_a_hole(rows, read_to=progress.read_to, reach=reach)
         if hole != self.hole:
             self.hole, self._ceiling = hole, snapshot.ceiling
-            ends = hole is not None and self._gap_wait is not None
-            self.waits_until = now + (self._gap_wait or 0.0) if ends else None
+            wait = self._gap_wait
+            self.waits_until = None if hole is None or wait is None else now + wait
         # A full read may end below what was read before: in a gap.
         return rows, min(upper, edge)

@@ -34,7 +34,7 @@ class Progress:
         """As the row has it."""
         self.holes = Gaps.parse(gaps)
         """Ids up to ``read_to`` that no read has shown, and that may still appear."""
-        self.saved = Saved(position, gaps if gaps == NO_GAPS else self.holes.dump(), revision)
+        self.saved = Saved(position, self.holes.dump(), revision)
         self.read_to = position
         """Every id up to here was read, or is in ``holes``."""
         self.unsettled: set[int] = set()

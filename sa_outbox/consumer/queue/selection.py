@@ -80,7 +80,7 @@ class Selection:
         self.moved: dict[str, Any] = {
             "revision": old.saved.revision,
             "position": position,
-            "gaps": gaps.dump() if gaps.lows else NO_GAPS,
+            "gaps": gaps.dump(),
         }
         moves = (position, self.moved["gaps"]) != stood
         self.only_passes = moves and not rows and not self.is_passed_over

@@ -74,9 +74,9 @@ class Outcomes:
         self._context.observers.emit(
             AttemptFailed(
                 self._listener.name,
-                item.row[EVENT_ID],
-                item.row[EVENT_TYPE],
-                item.row[ID],
+                item.event_id,
+                item.event_type,
+                item.position,
                 item.attempts,
                 item.failure,
                 delay,

@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.event.row import ID, KEY
 from sa_outbox.policy.delivery import OUTCOMES
 
 from ..position.gaps import NO_GAPS
@@ -91,7 +90,7 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight])
         document = json.dumps([_parked(item) for item in parked])
         whose = {"listener": listener, "part": lease.partition}
         writes.append(Write(statements.park, {**whose, "document": document}))
-    gone = [item.row[ID] for item in items if item.state and item.outcome in ("done", "dead")]
+    gone = [item.position for item in items if item.state and item.outcome in ("done", "dead")]
     if gone:
         writes.append(Write(statements.settle, {"listener": listener, "positions": gone}))
     results = [_left(item) for item in items if item.outcome == "done" and item.result is not None]
@@ -100,10 +99,9 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight])
         writes.append(Write(statements.leave_results, {"listener": listener, "document": document}))
     keys = sorted(
         {
-            item.row[KEY]
+            item.key
             for item in items
-            if item.row[KEY] is not None
-            and (item.state or OUTCOMES[item.outcome].state in _WITH_A_ROW)
+            if item.key is not None and (item.state or OUTCOMES[item.outcome].state in _WITH_A_ROW)
         }
     )
     if keys and statements.promote is not None:
@@ -145,7 +143,7 @@ def _move(
 def _parked(item: InFlight) -> dict[str, Any]:
     waits = item.outcome in ("park", "schedule")
     return {
-        "position": item.row[ID],
+        "position": item.position,
         "state": OUTCOMES[item.outcome].state,
         "delay": item.delay if waits else None,
         "attempts": item.attempts,

@@ -54,7 +54,7 @@ class EventSavepoint:
 
     def pass_on(self, session: HandlerSession) -> None:
         """In a handler's thread, when it has returned: if all is well, begin the next event's. The
-        connection is used there anyway; to go there again would cost more than the handler."""
+        thread has the connection now; to come back to it would cost as much as the statement."""
         if session.take_back() is not None or not self.is_intact:
             return
         session.commit()  # its hooks run, and events that wait are written

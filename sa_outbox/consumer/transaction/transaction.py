@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from sqlalchemy.exc import SQLAlchemyError
 
-from sa_outbox.errors import (
-    HandlerMustNotCommit,
-    HandlerTimeout,
-    Reject,
-    RetryLater,
-)
+from sa_outbox.errors import HandlerMustNotCommit, HandlerTimeout, Reject, RetryLater
 from sa_outbox.sql.server.transactions import end_backend
 
 from ..connection.connections import Query, best_effort
@@ -194,18 +189,19 @@ class HandlerTransaction:
         if not group.wants_more(host.inner.savepoints):
             return
         savepoint = EventSavepoint(host)
-        while await self._keep(group, savepoint, host, savepoint.renew):
-            item = group.take()
-            if item is not None:
-                try:
-                    await self._attempt_joined(item, savepoint, host)
-                except _Failed as failed:
-                    group.fail(failed.error)
-                    return
-                group.succeeded()
-            if item is None or not group.wants_more(host.inner.savepoints):
-                await self._keep(group, savepoint, host, savepoint.release)
+        while group.wants_more(host.inner.savepoints):
+            if not await self._keep(group, savepoint, host, savepoint.renew):
                 return
+            item = group.take()
+            if item is None:
+                break
+            try:
+                await self._attempt_joined(item, savepoint, host)
+            except _Failed as failed:
+                group.fail(failed.error)
+                return
+            group.succeeded()
+        await self._keep(group, savepoint, host, savepoint.release)
 
     async def _keep(
         self,
