@@ -4,6 +4,13 @@ An observer is a function that takes an observation. It is called in the event l
 must be quick. If one raises, that is logged once, and it is still called for later observations: a
 broken metric never stops a delivery. No observation holds a payload, a key or a header.
 
+``EventsAdded`` comes from the side that adds events: from ``outbox.observers``, in the thread that
+committed. All others come from a consumer.
+
+Attributes of an observer (or of the function itself) choose what it gets: ``wants_measures``,
+``BacklogMeasured`` too; ``wants_batches``, one ``BatchSettled`` for many deliveries instead of a
+``DeliverySettled`` for each, which costs a tenth.
+
 One exception: ``LoopBlocked`` is emitted from a thread, because the event loop is blocked at that
 moment. An observer may receive it while it is still processing another observation. It must not
 wait for the event loop, and it needs a lock around any state that it changes both here and for
@@ -15,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,6 +40,23 @@ class Observation:
 
 
 Observer: TypeAlias = Callable[[Observation], object]
+F = TypeVar("F", bound=Callable[..., object])
+Settled: TypeAlias = Literal["done", "retry", "dead", "cancelled"]
+
+
+def in_batches(observer: F) -> F:
+    """Decorator: this function or method gets ``BatchSettled`` instead of ``DeliverySettled``."""
+    observer.wants_batches = True  # type: ignore[attr-defined]  # functions have attributes
+    return observer
+
+
+@dataclass(slots=True)
+class EventsAdded(Observation):
+    """A session has committed a transaction with events. Emitted by ``outbox.observers``, once for
+    each commit, in the thread that committed."""
+
+    events: dict[str, int]
+    """How many of each event type."""
 
 
 @dataclass(slots=True)
@@ -124,8 +148,8 @@ class RangeTaken(Observation):
     listener: str
     number: int
     """The range's number in ``outbox_ranges``."""
-    events: int | None
-    """How many events; None for a range that another process left behind, which is read later."""
+    events: int
+    """How many events: of a range that another process left behind, those that are not settled."""
     after_crash: bool
     """The previous lease expired: the events are handled few at a time."""
 
@@ -264,9 +288,29 @@ class DeliverySettled(Observation):
     event_type: str
     position: int
     attempt: int
-    outcome: Literal["done", "retry", "dead", "cancelled"]
+    outcome: Settled
     seconds: float
     """How long the handler ran; for a batch handler, the whole batch."""
+
+
+@dataclass(slots=True)
+class SettledGroup:
+    """Those of a ``BatchSettled`` that have the same type, attempt and outcome."""
+
+    event_type: str
+    attempt: int
+    outcome: Settled
+    seconds: list[float]
+    """How long the handler of each of them ran."""
+
+
+@dataclass(slots=True)
+class BatchSettled(Observation):
+    """The outcomes of one or more attempts are committed. Only for observers that have a true
+    attribute ``wants_batches``; they get no ``DeliverySettled``."""
+
+    listener: str
+    groups: tuple[SettledGroup, ...]
 
 
 @dataclass(slots=True)
@@ -500,11 +544,12 @@ class HandlerReturned(Observation):
 
 
 class Observers:
-    """The observers of one consumer; calls each of them with every observation."""
+    """The observers of one consumer or outbox; calls each of them with every observation."""
 
     def __init__(self, observers: tuple[Observer, ...] = ()) -> None:
         self._observers = list(observers)
         self._reported: set[int] = set()
+        self._sort()
 
     def __bool__(self) -> bool:
         return bool(self._observers)
@@ -516,15 +561,35 @@ class Observers:
 
     def add(self, observer: Observer) -> None:
         self._observers.append(observer)
+        self._sort()
 
     def remove(self, observer: Observer) -> None:
         self._observers.remove(observer)
+        self._sort()
 
     def emit(self, observation: Observation) -> None:
-        for observer in tuple(self._observers):
+        self._emit(observation, self._all)
+
+    def emit_batch(self, settled: BatchSettled) -> None:
+        """Emit to those that want batches."""
+        self._emit(settled, self.batched)
+
+    def emit_each(self, settled: DeliverySettled) -> None:
+        """Emit to those that want each delivery."""
+        self._emit(settled, self.single)
+
+    def _emit(self, observation: Observation, observers: tuple[Observer, ...]) -> None:
+        for observer in observers:
             try:
                 observer(observation)
             except Exception:
                 if id(observer) not in self._reported:
                     self._reported.add(id(observer))
                     log.exception("an observer raised; later observations still reach it")
+
+    def _sort(self) -> None:
+        self._all = tuple(self._observers)
+        self.batched = tuple(each for each in self._all if getattr(each, "wants_batches", False))
+        """Those that get ``BatchSettled``."""
+        self.single = tuple(each for each in self._all if each not in self.batched)
+        """Those that get ``DeliverySettled``."""

@@ -23,11 +23,11 @@ from .._version import __version__
 from ..consumer import Consumer, ConsumerSettings
 from ..consumer.shared.stop_reason import StopReason
 from ..errors import ConfigError, NotDrained, SchemaError
-from ..observe import DeliverySettled
+from ..observe import BatchSettled, in_batches
 from ..schema.url import VARIABLES, database_url_option, parse_database_url, parse_given_url
 from .database_wait import Unreachable, Waiting, explain, is_of_the_database
 from .garbage import spare_what_is_loaded
-from .loader import load_outbox
+from .loader import load_observer, load_outbox
 from .logs import FORMATS, LEVELS, make_log, take_standard_logging
 from .monitor import make_monitor, monitor_options
 from .options import seconds_from_zero, setting_options
@@ -120,6 +120,7 @@ def command(
     wait_for_database: timedelta,
     form: Format | None,
     level: Level,
+    observers: tuple[str, ...],
     monitor_port: int | None,
     monitor_host: str,
     metrics: bool,
@@ -149,6 +150,7 @@ def command(
             listeners=_known(outbox, listeners),
             listen_url=listen or None,
             settings=ConsumerSettings(**settings),
+            observers=[load_observer(each) for each in observers],
         )
         monitor = make_monitor(consumer, monitor_port, monitor_host, metrics=metrics)
         log = make_log(form, level, sys.stdout)
@@ -269,9 +271,11 @@ class Process:
         restarted."""
         return Exit(self._consumer.stop_reason.exit_code)
 
+    @in_batches
     def _count(self, observation: Observation) -> None:
-        if isinstance(observation, DeliverySettled):
-            self._tally[observation.outcome] += 1
+        if isinstance(observation, BatchSettled):
+            for group in observation.groups:
+                self._tally[group.outcome] += len(group.seconds)
 
     def _summary(self) -> dict[str, int]:
         tally = self._tally

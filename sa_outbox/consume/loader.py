@@ -1,9 +1,10 @@
-"""From ``module:attribute`` to the outbox it names; each way to get it wrong has its own
-message."""
+"""From ``module:attribute`` to the outbox or observer it names; each way to get it wrong has its
+own message."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pkgutil
 import sys
@@ -20,6 +21,8 @@ from ..policy.failure import clean
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from ..observe import Observer
+
 MAX_FRAMES = 3
 """How many of the last frames are shown for a module that can't be imported."""
 _MACHINERY = ("<frozen importlib", importlib.__file__, __file__)
@@ -31,9 +34,40 @@ def load_outbox(target: str) -> Outbox:
     Modules are also found in the current folder, unless Python runs with ``python -P`` or
     ``PYTHONSAFEPATH``. Raises :class:`ConfigError`, with one line or a few.
     """
+    found, module, path = _load(target, "outbox")
+    if not isinstance(found, Outbox):
+        raise ConfigError(f"{target} is not an Outbox but {_kind(found)}{_outboxes(module, path)}")
+    return found
+
+
+def load_observer(target: str) -> Observer:
+    """The observer at *target*, as in ``shop.metrics:observe``: something that can be called with
+    an observation. Found like an outbox. Raises :class:`ConfigError`."""
+    found, _, _ = _load(target, "observe")
+    if not callable(found) or isinstance(found, type):
+        raise ConfigError(
+            f"{target} is not an observer but {_kind(found)}: name a function that takes an "
+            "observation, or an object that can be called with one"
+        )
+    called = found if inspect.isroutine(found) else type(found).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigError(f"{target} is async: nobody would await it. An observer is a plain def")
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{target} can't be called with one argument, the observation: {error}"
+        ) from error
+    except ValueError:  # a builtin that does not say what it takes
+        pass
+    return found
+
+
+def _load(target: str, example: str) -> tuple[object, ModuleType, str]:
+    """What is at *target*, its module, and that module's name."""
     path, _, attribute = target.partition(":")
     if not path or not attribute:
-        raise ConfigError(f"{target!r} is not module:attribute, as in {_example(path)}:outbox")
+        raise ConfigError(f"{target!r} is not module:attribute, as in {_example(path)}:{example}")
     if path.endswith(".py") or os.sep in path:
         raise ConfigError(f"{path!r} is a file; as a module: {_example(path)}:{attribute}")
     here = str(Path.cwd())
@@ -46,9 +80,7 @@ def load_outbox(target: str) -> Outbox:
             found = getattr(found, name)
         except AttributeError as error:
             raise ConfigError(_missing(module, found, path, name)) from error
-    if not isinstance(found, Outbox):
-        raise ConfigError(f"{target} is not an Outbox but {_kind(found)}{_outboxes(module, path)}")
-    return found
+    return found, module, path
 
 
 def _import(path: str) -> ModuleType:

@@ -61,6 +61,8 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.BatchRead: ("debug", "batch read"),
     observe.AttemptFailed: ("warning", "attempt failed"),
     observe.DeliverySettled: ("debug", "settled"),
+    observe.BatchSettled: ("debug", "batch settled"),
+    observe.EventsAdded: ("debug", "events added"),
     observe.DeadLettered: ("error", "dead letter"),
     observe.BacklogMeasured: ("debug", "backlog measured"),
     observe.CaughtUp: ("debug", "caught up"),
@@ -100,12 +102,13 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u
 
 
 class Log:
-    """An observer that writes log lines. One lookup per event, unless the level is debug."""
+    """An observer that writes log lines. One lookup per batch, unless the level is debug."""
 
     def __init__(self, logger: Any, level: Level = "info", *, messages: bool = False) -> None:
         self._logger = logger
         self._messages = messages
         self._least = LEVELS.index(level)
+        self.wants_batches = level != "debug"
         self._lines: dict[type[Observation], tuple[Callable[..., object] | None, str]] = {}
         for cls, (each, text) in LINES.items():
             if LEVELS.index(each) >= self._least:

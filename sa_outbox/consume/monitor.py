@@ -1,4 +1,4 @@
-"""The options of the monitor, and the monitor that they request."""
+"""The options for watching a consumer, and the monitor that they request."""
 
 from __future__ import annotations
 
@@ -22,8 +22,18 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def monitor_options(command: F) -> F:
-    """``--monitor-port``, ``--monitor-host`` and ``--metrics``."""
+    """``--monitor-port``, ``--monitor-host``, ``--metrics`` and ``--observer``."""
     for option in (
+        click.option(
+            "--observer",
+            "observers",
+            metavar="MODULE:ATTRIBUTE",
+            multiple=True,
+            envvar=variable("observers"),
+            show_envvar=True,
+            help="Call this with each observation; repeatable (in the variable: separated by "
+            "spaces).",
+        ),
         click.option(
             "--metrics",
             is_flag=True,
@@ -67,4 +77,5 @@ def make_monitor(
         observer = Metrics(consumer.outbox)
         registry = prometheus.register(observer)
         consumer.observers.add(observer)
+        consumer.outbox.observers.add(observer)  # for what handlers add
     return Monitor(consumer, host=host, port=port, registry=registry)

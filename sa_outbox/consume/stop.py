@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 from sa_outbox.consumer.services.watchdog import stack_of
-from sa_outbox.observe import ConsumerStarted, ConsumerStopping, HandlerIgnoredCancel
+from sa_outbox.observe import ConsumerStarted, ConsumerStopping, HandlerIgnoredCancel, in_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,7 @@ class Ending:
         for each, before in self._before.items():
             signal.signal(each, before)  # type: ignore[arg-type]  # it was there before
 
+    @in_batches
     def observe(self, observation: Observation) -> None:
         if isinstance(observation, ConsumerStarted):
             self.started = True

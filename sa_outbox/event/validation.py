@@ -59,6 +59,11 @@ def check_event_type(name: str) -> None:
         _known_good.add(name)
 
 
+def is_event_type(name: str) -> bool:
+    """Whether *name* has the form of an event type: not only our producers write to the log."""
+    return len(name) <= MAX_EVENT_TYPE_CHARACTERS and _EVENT_TYPE.fullmatch(name) is not None
+
+
 def checked_text(field: str, value: str | None, *, most: int = MAX_KEY_BYTES) -> str | None:
     """Check a key, tenant or idempotency key: None, or printable text of 1 to *most* bytes."""
     if value is None:

@@ -2,6 +2,7 @@
 
 =====================  ============================================================================
 ``families.py``        every metric: its name, its kind, its labels, what it counts
+``label_values.py``    a limited number of names from outside of the program
 ``metrics.py``         an observer that counts; plain numbers, no library
 ``prometheus.py``      those numbers for a registry of ``prometheus_client`` (imported on use)
 ``health.py``          an observer that knows: is it alive, is it ready

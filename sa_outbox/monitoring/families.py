@@ -1,7 +1,8 @@
 """Every metric, declared once: the exported numbers, ``docs/metrics.md`` and the tests follow.
 
-Labels have few values: listeners and crons that the program declares, event types that it declares
-(``other`` for the rest), and fixed words. Never a key, a tenant or an id.
+Labels have few values: listeners, crons and queues that the program declares; a limited number of
+event types and classes of errors, ``other`` for the rest; and fixed words. Never a key, a tenant or
+an id.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ BUCKETS: Final = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 """Upper bounds in seconds; above the last one is infinity."""
+ATTEMPT_BUCKETS: Final = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Family:
     kind: Kind
     labels: tuple[str, ...]
     text: str
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram."""
 
 
 def _counter(name: str, text: str, *labels: str) -> Family:
@@ -35,9 +39,14 @@ def _gauge(name: str, text: str, *labels: str) -> Family:
     return Family(f"sa_outbox_{name}", "gauge", labels, text)
 
 
-def _histogram(name: str, text: str, *labels: str) -> Family:
-    return Family(f"sa_outbox_{name}", "histogram", labels, text)
+def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = BUCKETS) -> Family:
+    return Family(f"sa_outbox_{name}", "histogram", labels, text, buckets)
 
+
+# Adding
+ADDED = _counter(
+    "events_added", "Events that sessions of this process have committed.", "event_type", "queue"
+)
 
 # Deliveries
 SETTLED = _counter(
@@ -46,7 +55,14 @@ SETTLED = _counter(
     *("listener", "event_type", "outcome"),
 )
 FAILED = _counter("attempts_failed", "Handlers that raised or timed out.", "listener")
-DURATION = _histogram("handler_seconds", "How long handlers ran.", "listener")
+ERRORS = _counter("attempt_errors", "Those, by the class of the error.", "listener", "error")
+DURATION = _histogram("handler_seconds", "How long handlers ran.", "listener", "event_type")
+ATTEMPTS = _histogram(
+    "delivery_attempts",
+    "Attempts that a delivery took until it was done or given up.",
+    "listener",
+    buckets=ATTEMPT_BUCKETS,
+)
 DEAD = _counter("dead_letters", "Deliveries given up.", "listener", "reason")
 SUSPECTS = _counter("suspect_attempts", "Attempts alone, after a crash.", "listener")
 
@@ -72,6 +88,7 @@ CLAIMED = _counter("leases_claimed", "Cursors and ranges of queues that were cla
 LOST = _counter("leases_lost", "Leases that were lost while in use.", "listener")
 HELD = _gauge("leases_held", "Cursors that this consumer holds.", "listener")
 RANGES = _gauge("ranges_held", "Ranges of queues that this consumer holds.")
+DELIVERIES = _counter("deliveries_claimed", "Deliveries that queues have claimed.", "listener")
 
 # Retention
 DROPPED = _counter("partitions_dropped", "Partitions of the log that were dropped.")

@@ -48,6 +48,8 @@ class Answer:
 class Health:
     """An observer that answers both. Any thread may ask."""
 
+    wants_batches = True
+
     def __init__(self, settings: ConsumerSettings, *, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         self._silence = settings.blocked_after.total_seconds()

@@ -1,24 +1,29 @@
-"""Counts what a consumer reports.
+"""Counts what a consumer reports, and what sessions have added.
 
-Plain numbers in dicts, changed in the event loop without a lock and copied on request: an event
-costs two additions, whatever library reads them. Copying a dict or a list is one atomic step for
-the reading thread; a number added meanwhile appears in the next answer.
+Plain numbers in dicts, changed in the event loop without a lock and copied on request: a batch of
+events costs a few additions, whatever library reads them. Copying a dict or a list is one atomic
+step for the reading thread; a number added meanwhile appears in the next answer. Sessions commit in
+any thread, so what they have added is counted under a lock.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sa_outbox import observe
+from sa_outbox.errors import ConfigError
 from sa_outbox.event.types import event_types
+from sa_outbox.event.validation import is_event_type
 
 from . import families
-from .families import BUCKETS, FAMILIES
+from .families import FAMILIES
+from .label_values import LabelValues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from sa_outbox.observe import Observation
     from sa_outbox.outbox import Outbox
@@ -26,19 +31,30 @@ if TYPE_CHECKING:
     from .families import Family
 
 Labels: TypeAlias = tuple[str, ...]
-OTHER = "other"
+MAX_ERRORS = 50
+"""How many classes of errors are shown; the rest is ``other``."""
 
 
-class Durations:
-    """A histogram of seconds: how many fell below each bound, and their sum."""
+class Histogram:
+    """How many values fell below each bound, and their sum."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self._bounds, value)] += times
+        self.total += value * times
+
+    def add_all(self, values: Sequence[float]) -> None:
+        self.total += sum(values)
+        if max(values) <= self._bounds[0]:  # as for most handlers that are quick
+            self.counts[0] += len(values)
+            return
+        counts, bounds = self.counts, self._bounds
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
 
 
 class Metrics:
@@ -49,17 +65,32 @@ class Metrics:
         metrics = Metrics(outbox)
         consumer = Consumer(outbox, engine, observers=[metrics])
 
-    ``prometheus.register(metrics)`` adds them to a registry; ``Monitor`` serves them.
+    ``prometheus.register(metrics)`` adds them to a registry; ``Monitor`` serves them. For what the
+    sessions of a process add: ``outbox.observers.add(metrics)``.
+
+    The first *max_event_types* types that are seen are shown by name, and those that the program
+    declares; the rest is ``other``.
     """
 
     wants_measures = True
+    wants_batches = True
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._listened = {each for listener in outbox.listeners for each in listener.on}
+    def __init__(self, outbox: Outbox, *, max_event_types: int = 100) -> None:
+        if type(max_event_types) is not int or max_event_types < 0:
+            raise ConfigError(f"max_event_types is a number from 0, not {max_event_types!r}")
+        listened = {each for listener in outbox.listeners for each in listener.on}
+        self._event_type = LabelValues(
+            max_event_types,
+            declared=lambda name: name in listened or event_types.knows(name),
+            valid=is_event_type,
+        )
+        self._error = LabelValues(MAX_ERRORS)
+        self._category_of = outbox.category_of
+        self._adding = Lock()
         self._numbers: dict[str, dict[Labels, float]] = {
             each.name: {} for each in FAMILIES if each.kind != "histogram"
         }
-        self._durations: dict[str, dict[Labels, Durations]] = {
+        self._histograms: dict[str, dict[Labels, Histogram]] = {
             each.name: {} for each in FAMILIES if each.kind == "histogram"
         }
         self._final = 0
@@ -67,11 +98,10 @@ class Metrics:
         for family in FAMILIES:  # counters start at 0
             if family.kind != "histogram" and not family.labels:
                 self._numbers[family.name][()] = 0
-        self._settled = self._numbers[families.SETTLED.name]
-        self._handled = self._durations[families.DURATION.name]
         self._counted: dict[type[Observation], Callable[[Any], None]] = {
-            observe.DeliverySettled: self._count_settled,
-            observe.AttemptFailed: lambda seen: self._add(families.FAILED, seen.listener),
+            observe.EventsAdded: self._count_added,
+            observe.BatchSettled: self._count_settled,
+            observe.AttemptFailed: self._count_failed,
             observe.DeadLettered: lambda seen: self._add(
                 families.DEAD, seen.listener, str(seen.reason)
             ),
@@ -82,7 +112,7 @@ class Metrics:
             observe.Notified: lambda seen: self._add(families.NOTIFIED, seen.of),
             observe.Woken: lambda seen: self._add(families.WOKEN, seen.by),
             observe.LeaseClaimed: lambda seen: self._add(families.CLAIMED, seen.listener),
-            observe.RangeTaken: lambda seen: self._add(families.CLAIMED, seen.listener),
+            observe.RangeTaken: self._count_range,
             observe.LeaseDropped: lambda seen: self._add(families.LOST, seen.listener),
             observe.LeasesKept: self._note_leases,
             observe.PartitionDropped: lambda _: self._add(families.DROPPED),
@@ -111,11 +141,11 @@ class Metrics:
             if family.kind != "histogram":
                 yield family, self._numbers[family.name].copy()
 
-    def durations(self) -> Iterator[tuple[Family, dict[Labels, tuple[list[int], float]]]]:
+    def histograms(self) -> Iterator[tuple[Family, dict[Labels, tuple[list[int], float]]]]:
         """Every histogram: how many fell into each bucket (not cumulative), and their sum."""
         for family in FAMILIES:
             if family.kind == "histogram":
-                found = self._durations[family.name].copy()
+                found = self._histograms[family.name].copy()
                 yield family, {each: (of.counts.copy(), of.total) for each, of in found.items()}
 
     def _add(self, family: Family, *labels: str, by: float = 1) -> None:
@@ -125,20 +155,34 @@ class Metrics:
     def _set(self, family: Family, value: float, *labels: str) -> None:
         self._numbers[family.name][labels] = value
 
-    def _count_settled(self, seen: observe.DeliverySettled) -> None:
-        labels = seen.listener, self._bounded(seen.event_type), seen.outcome
-        self._settled[labels] = self._settled.get(labels, 0) + 1
-        listener = (seen.listener,)
-        durations = self._handled.get(listener)
-        if durations is None:
-            durations = self._handled[listener] = Durations()
-        durations.add(seen.seconds)
+    def _histogram(self, family: Family, *labels: str) -> Histogram:
+        found = self._histograms[family.name]
+        if labels not in found:
+            found[labels] = Histogram(family.buckets)
+        return found[labels]
 
-    def _bounded(self, event_type: str) -> str:
-        """The log may contain anything; a label takes only names that the program declares."""
-        if event_type in self._listened or event_types.version_of(event_type) is not None:
-            return event_type
-        return OTHER
+    def _count_added(self, seen: observe.EventsAdded) -> None:
+        with self._adding:
+            for event_type, count in seen.events.items():
+                queue = self._category_of(event_type).queue
+                self._add(families.ADDED, self._event_type(event_type), queue, by=count)
+
+    def _count_settled(self, seen: observe.BatchSettled) -> None:
+        listener = seen.listener
+        for group in seen.groups:
+            event_type, count = self._event_type(group.event_type), len(group.seconds)
+            self._add(families.SETTLED, listener, event_type, group.outcome, by=count)
+            self._histogram(families.DURATION, listener, event_type).add_all(group.seconds)
+            if group.outcome in ("done", "dead"):
+                self._histogram(families.ATTEMPTS, listener).add(group.attempt, count)
+
+    def _count_failed(self, seen: observe.AttemptFailed) -> None:
+        self._add(families.FAILED, seen.listener)
+        self._add(families.ERRORS, seen.listener, self._error(seen.failure.error))
+
+    def _count_range(self, seen: observe.RangeTaken) -> None:
+        self._add(families.CLAIMED, seen.listener)
+        self._add(families.DELIVERIES, seen.listener, by=seen.events)
 
     def _note_backlog(self, seen: observe.BacklogMeasured) -> None:
         listener = seen.listener
@@ -151,7 +195,7 @@ class Metrics:
         self._set(families.PAUSED, int(seen.paused), listener)
 
     def _note_horizon(self, seen: observe.HorizonRead) -> None:
-        self._durations[families.HORIZON_READ.name].setdefault((), Durations()).add(seen.seconds)
+        self._histogram(families.HORIZON_READ).add(seen.seconds)
         self._set(families.POSITION, max(seen.highest, seen.ceiling))
         self._set(families.WRITERS, seen.writers)
         if seen.final >= seen.ceiling:

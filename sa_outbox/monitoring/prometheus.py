@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.errors import ConfigError
 
-from .families import BUCKETS
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -53,16 +51,17 @@ class _Collector:
             for labels, value in numbers.items():
                 shown.add_metric(labels, value)
             yield shown
-        for family, durations in self._metrics.durations():
+        for family, found in self._metrics.histograms():
             shown = self._core.HistogramMetricFamily(family.name, family.text, labels=family.labels)
-            for labels, (counts, total) in durations.items():
-                shown.add_metric(labels, buckets=_summed_up(counts), sum_value=total)
+            for labels, (counts, total) in found.items():
+                summed = _summed_up(family.buckets, counts)
+                shown.add_metric(labels, buckets=summed, sum_value=total)
             yield shown
 
 
-def _summed_up(counts: list[int]) -> list[tuple[str, float]]:
+def _summed_up(buckets: tuple[float, ...], counts: list[int]) -> list[tuple[str, float]]:
     """Each bound with how many are at or below it, as the format requires."""
-    bounds = [*(str(each) for each in BUCKETS), "+Inf"]
+    bounds = [*(str(each) for each in buckets), "+Inf"]
     below, summed = 0, []
     for bound, count in zip(bounds, counts, strict=True):
         below += count

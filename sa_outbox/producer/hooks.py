@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import InstanceState, Session, SessionTransaction, UOWTransaction
 
     from ..settings import Settings
+    from .ledger import Added
     from .pending import Pending
     from .write import Writer
 
@@ -64,13 +65,13 @@ class Hooks:
         owner: object,
         writer: Writer,
         settings: Settings,
-        wake: Callable[[Engine], None] | None,
+        committed: Callable[[Engine, Added], None],
     ) -> None:
         self._owner = owner
         self._writer = writer
         self._limits = settings.limits
         self._contract = settings.contract
-        self._wake = wake
+        self._committed = committed
         self._classes: set[type[Session]] = set()
         self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
         # Kept: event.contains() and event.remove() identify a bound method by identity.
@@ -181,12 +182,14 @@ class Hooks:
         late = [each.event.event_type for each in ledger.pending if not each.dropped]
         if late:
             log.error("events added too late in a commit were not written: %s", late)
-        engine, ledger.wrote_on = ledger.wrote_on, None
+        if ledger.wrote_on is None:
+            return
         host: Session | None = getattr(session, "outbox_host", None)
-        if engine is not None and host is not None:  # it commits what this session wrote, later
-            self._ledger(host).wrote_on = engine
-        elif engine is not None and self._wake is not None:
-            self._wake(engine)
+        if host is not None:
+            ledger.hand_over(self._ledger(host))
+        else:
+            self._committed(ledger.wrote_on, ledger.added)
+            ledger.wrote_on, ledger.added = None, {}
 
     def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
         """A scope ended. If it was released, its events move to the enclosing scope; otherwise they

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import inspect
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..settings import Limits
     from .pending import Pending
 
+Added: TypeAlias = "dict[SessionTransaction | None, Counter[str]]"
 LEDGER = "_sa_outbox_ledger"
 """The attribute by which an attached entity refers to the ledger where its events wait."""
 
@@ -23,6 +25,7 @@ class Ledger:
     """A session's pending and written events since its root transaction began."""
 
     __slots__ = (
+        "added",
         "by_entity",
         "by_savepoint",
         "flushed_to",
@@ -43,10 +46,31 @@ class Ledger:
         self.pending = []
         self.pending_bytes = 0
         self.wrote_on: Engine | None = None
+        self.added: Added = {}
+        """How many events of each type were written: by the savepoint they were written in, None
+        for the root transaction. Counted only for observers."""
         self.flushed_to: dict[Engine, str] = {}
         self.released: SessionTransaction | None = None
         self.by_entity: dict[InstanceState[Any], list[Pending]] = {}
         self.by_savepoint: dict[SessionTransaction, list[Pending]] = {}
+
+    def count(self, written: list[Pending]) -> None:
+        """All of one scope were written."""
+        self._count(written[0].scope, Counter(each.event.event_type for each in written))
+
+    def _count(self, scope: SessionTransaction | None, counts: Counter[str]) -> None:
+        place = scope if scope is not None and scope.nested else None
+        if place in self.added:
+            self.added[place].update(counts)
+        else:
+            self.added[place] = counts
+
+    def hand_over(self, host: Ledger) -> None:
+        """The session of *host* commits what this one wrote, later."""
+        host.wrote_on, self.wrote_on = self.wrote_on, None
+        for counts in self.added.values():
+            host._count(None, counts)
+        self.added = {}
 
     def check_room(self, pending: Pending, limits: Limits) -> None:
         if self.pending_bytes + pending.size <= limits.max_pending_bytes:
@@ -108,12 +132,15 @@ class Ledger:
         for each in self.pending:
             if each.scope is savepoint:
                 each.scope = scope
+        if savepoint in self.added:
+            self._count(scope, self.added.pop(savepoint))
         held = self.by_savepoint.pop(savepoint, None)
         if held and scope.nested:
             self.by_savepoint.setdefault(scope, []).extend(held)
 
     def savepoint_gone(self, savepoint: SessionTransaction) -> None:
         """The savepoint was rolled back: its events, written or not, no longer exist."""
+        self.added.pop(savepoint, None)
         for each in self.by_savepoint.pop(savepoint, ()):
             each.dropped = True
         self.put_back([each for each in self.take() if each.scope is not savepoint])

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import sessionmaker
 
 from ..database.tables import tables
+from ..observe import EventsAdded, Observers
 from .hooks import Hooks
 from .install import register_owner, session_class, sync_session
 from .notifier import notifier
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..event.event import Deferred, Event, EventOptions, Json
     from ..settings import Settings
     from .install import AnySession
+    from .ledger import Added
     from .pending import Pending
 
 T = TypeVar("T")
@@ -41,7 +43,11 @@ class Producer:
         self.tenant_setting = settings.tenant_setting
         self.contract = settings.contract
         self.tables = tables(settings.names)
-        self._hooks = Hooks(self, Writer(self.tables, settings), settings, self._wake())
+        self.observers = Observers()
+        """Called after each commit with events, with ``EventsAdded``."""
+        self._poke = self._wake()
+        writer = Writer(self.tables, settings, self.observers)
+        self._hooks = Hooks(self, writer, settings, self._committed)
         self.add_pending: Callable[[Session, Pending], None] = self._hooks.add
         self.has_pending: Callable[[Session], bool] = self._hooks.has_pending
         self.write_pending: Callable[[Session], None] = self._hooks.write
@@ -153,6 +159,13 @@ class Producer:
     def _flush(self, session: Session) -> None:
         session.flush()
         self._hooks.write(session)
+
+    def _committed(self, engine: Engine, added: Added) -> None:
+        """After a commit with events."""
+        if self._poke is not None:
+            self._poke(engine)
+        if counts := added.get(None):
+            self.observers.emit(EventsAdded(dict(counts)))
 
     def _wake(self) -> Callable[[Engine], None] | None:
         """What wakes the consumers, after a commit with events; None: they poll."""

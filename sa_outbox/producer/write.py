@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..database.tables import Tables
     from ..event.event import Event
+    from ..observe import Observers
     from ..settings import Settings
     from .ledger import Ledger
     from .pending import Pending
@@ -66,8 +67,9 @@ def tables_of(place: object, usual: Tables) -> Tables:
 class Writer:
     """Writes the pending events of any session into one outbox's log."""
 
-    def __init__(self, tables: Tables, settings: Settings) -> None:
+    def __init__(self, tables: Tables, settings: Settings, observers: Observers) -> None:
         self._settings = settings
+        self._observers = observers
         self._tables = tables
         self._statements = Statements(tables, settings)
         self._located: dict[Tables, Statements] = {}
@@ -136,6 +138,8 @@ class Writer:
         if statements.record is not None:
             self._execute(connection, statements.record, {"document": document})
         ledger.wrote_on = connection.engine
+        if self._observers:
+            ledger.count([pending for pending, _ in rows])
 
     def _first_of_their_key(
         self, connection: Connection, statements: Statements, rows: list[tuple[Pending, str]]

@@ -809,6 +809,39 @@ class TestMonitor:
         assert SECRET not in command.text
 
 
+class TestObservers:
+    WATCHING = (
+        QUICK
+        + """
+class Watch:
+    wants_batches = True
+
+    def __call__(self, observation):
+        if type(observation).__name__ == "BatchSettled":
+            (here / "observed").write_text(observation.groups[0].event_type)
+            raise RuntimeError("it is broken, too")
+
+watch = Watch()
+"""
+    )
+
+    def test_one_of_the_program_is_called_with_each_observation(
+        self, run: Run, add: Callable[..., None], folder: Path
+    ) -> None:
+        add("order.placed", {})
+        command = run(self.WATCHING, "--once", "--observer", "app:watch")
+
+        assert command.ends() == 0
+        assert (folder / "observed").read_text() == "order.placed"
+        assert command.says("drained")["handled"] == 1
+
+    def test_what_is_no_observer_is_wrong_usage(self, run: Run) -> None:
+        command = run(QUICK, SA_OUTBOX_OBSERVERS="app:outbox")
+
+        assert command.ends() == 2
+        assert "app:outbox is not an observer but an Outbox" in command.text
+
+
 def asked(port: int, path: str) -> tuple[int, str]:
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:

@@ -12,8 +12,9 @@ import pytest
 
 import sa_outbox
 from sa_outbox import Outbox
-from sa_outbox.consume.loader import load_outbox
+from sa_outbox.consume.loader import load_observer, load_outbox
 from sa_outbox.errors import ConfigError
+from sa_outbox.observe import Observation
 
 GOOD = """
 from sa_outbox import Outbox
@@ -200,3 +201,64 @@ def test_with_safe_path_the_current_folder_is_left_alone(tmp_path: Path) -> None
     )
 
     assert "there is no module 'app_planted'" in done.stderr
+
+
+OBSERVERS = """
+from functools import partial
+
+class Counter:
+    def __init__(self): self.seen = []
+    def __call__(self, observation): self.seen.append(observation)
+    def observe(self, observation): self.seen.append(observation)
+
+class Async:
+    async def __call__(self, observation): ...
+
+def observe(observation, prefix="x"): ...
+def nothing(): ...
+def two(one, other): ...
+def named(*, observation): ...
+async def later(observation): ...
+
+counter = Counter()
+awaited = Async()
+part = partial(two, 1)
+text = "observe"
+"""
+
+
+class TestObservers:
+    @pytest.mark.parametrize("name", ["observe", "counter", "counter.observe", "part", "print"])
+    def test_a_function_or_an_object_that_takes_one_argument_is_one(
+        self, write: Write, name: str
+    ) -> None:
+        write("watch_here", OBSERVERS + "\nprint = print\n")
+
+        load_observer(f"watch_here:{name}")(Observation())
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("text", "watch_here:text is not an observer but a str: name a function"),
+            ("Counter", "watch_here:Counter is not an observer but the class Counter"),
+            ("nothing", "watch_here:nothing can't be called with one argument, the observation"),
+            ("two", "watch_here:two can't be called with one argument"),
+            ("named", "watch_here:named can't be called with one argument"),
+            ("later", "watch_here:later is async: nobody would await it"),
+            ("awaited", "watch_here:awaited is async: nobody would await it"),
+            ("observed", "watch_here has no attribute 'observed'; did you mean 'observe'"),
+        ],
+    )
+    def test_what_is_none_is_refused_with_what_it_is(
+        self, write: Write, name: str, told: str
+    ) -> None:
+        write("watch_here", OBSERVERS)
+
+        with pytest.raises(ConfigError) as raised:
+            load_observer(f"watch_here:{name}")
+
+        assert told in str(raised.value)
+
+    def test_a_name_without_its_module_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"is not module:attribute, as in observe:observe"):
+            load_observer("observe")

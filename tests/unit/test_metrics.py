@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import importlib
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +19,7 @@ from sa_outbox import Event, Outbox, event_type, observe
 from sa_outbox.errors import ConfigError
 from sa_outbox.monitoring import Metrics, prometheus
 from sa_outbox.monitoring.families import BUCKETS, FAMILIES
+from sa_outbox.monitoring.metrics import MAX_ERRORS
 from sa_outbox.observe import Observation
 from sa_outbox.policy.failure import Failure
 
@@ -45,12 +48,23 @@ def registry(metrics: Metrics) -> CollectorRegistry:
 
 
 def settled(
-    event_type: str = "order.placed", outcome: str = "done", seconds: float = 0.002
+    event_type: str = "order.placed",
+    outcome: observe.Settled = "done",
+    *seconds: float,
+    attempt: int = 1,
 ) -> Observation:
-    return observe.DeliverySettled("billing", uuid4(), event_type, 7, 1, outcome, seconds)  # type: ignore[arg-type]
+    group = observe.SettledGroup(event_type, attempt, outcome, list(seconds or (0.002,)))
+    return observe.BatchSettled("billing", (group,))
+
+
+def failed(error: str) -> Observation:
+    failure = Failure(1, SECRET, error, SECRET)
+    return observe.AttemptFailed("billing", uuid4(), "order.placed", 7, 1, failure, 1.0)
 
 
 EVERYTHING: list[Observation] = [
+    observe.EventsAdded({"order.placed": 2}),
+    observe.RangeTaken("mailing", 1, 3, after_crash=False),
     observe.ConsumerStarted("host:1:a", ("billing",)),
     observe.ListenerOrphaned("old", 3),
     observe.LeaseClaimed("billing", 1, 0, after_crash=False),
@@ -60,9 +74,7 @@ EVERYTHING: list[Observation] = [
     observe.Woken("notify"),
     observe.HorizonRead(10, 8, 1, 0.003),
     observe.BatchRead("billing", 5, 10),
-    observe.AttemptFailed(
-        "billing", uuid4(), "order.placed", 7, 1, Failure(1, SECRET, "ValueError", SECRET), 1.0
-    ),
+    failed("ValueError"),
     observe.DeadLettered("billing", uuid4(), "order.placed", 7, 1, "attempts"),
     observe.SuspectAttempted("billing", 7, 1),
     observe.Ticked("nightly", None, 0),  # type: ignore[arg-type]  # the time is not looked at
@@ -81,48 +93,112 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
     return registry.get_sample_value(f"sa_outbox_{name}", labels)
 
 
+def samples(registry: CollectorRegistry, name: str) -> list[dict[str, str]]:
+    """The labels of each sample of a metric."""
+    return [
+        sample.labels
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == f"sa_outbox_{name}"
+    ]
+
+
 class TestCounting:
     def test_an_attempt_is_counted_by_listener_type_and_outcome(
         self, metrics: Metrics, registry: CollectorRegistry
     ) -> None:
-        for outcome in ("done", "done", "retry"):
-            metrics(settled(outcome=outcome))
+        metrics(settled("order.placed", "done", 0.1, 0.2))
+        metrics(settled("order.placed", "retry"))
 
         of = {"listener": "billing", "event_type": "order.placed"}
         assert value(registry, "deliveries_settled_total", **of, outcome="done") == 2
         assert value(registry, "deliveries_settled_total", **of, outcome="retry") == 1
 
-    @pytest.mark.parametrize(
-        ("name", "shown"),
-        [
-            ("order.placed", "order.placed"),
-            ("metrics.declared", "metrics.declared"),
-            ("order.parted", "other"),  # a pattern matches it, and so any number of others
-            (HOSTILE, "other"),
-        ],
-    )
-    def test_a_type_is_a_label_only_if_the_program_declares_it(
-        self, metrics: Metrics, registry: CollectorRegistry, name: str, shown: str
-    ) -> None:
-        metrics(settled(name))
-
-        of = {"listener": "billing", "event_type": shown, "outcome": "done"}
-        assert value(registry, "deliveries_settled_total", **of) == 1
-
     def test_durations_fall_into_the_buckets_at_or_above_them(
         self, metrics: Metrics, registry: CollectorRegistry
     ) -> None:
-        for seconds in (0.0, BUCKETS[0], BUCKETS[0] * 1.1, 1000.0):
-            metrics(settled(seconds=seconds))
+        metrics(settled("order.placed", "done", 0.0, BUCKETS[0]))
+        metrics(settled("order.placed", "retry", BUCKETS[0] * 1.1, 1000.0))
+        metrics(settled("order.paid", "done", 7.0))
+
+        of = {"listener": "billing", "event_type": "order.placed"}
 
         def below(bound: str) -> float | None:
-            return value(registry, "handler_seconds_bucket", listener="billing", le=bound)
+            return value(registry, "handler_seconds_bucket", **of, le=bound)
 
         assert [below(str(each)) for each in BUCKETS[:2]] == [2, 3]
         assert [below(str(BUCKETS[-1])), below("+Inf")] == [3, 4]
-        assert value(registry, "handler_seconds_count", listener="billing") == 4
-        total = value(registry, "handler_seconds_sum", listener="billing")
+        assert value(registry, "handler_seconds_count", **of) == 4
+        total = value(registry, "handler_seconds_sum", **of)
         assert total == pytest.approx(1000.0 + BUCKETS[0] * 2.1)
+
+    def test_a_delivery_that_has_ended_shows_how_many_attempts_it_took(
+        self, metrics: Metrics, registry: CollectorRegistry
+    ) -> None:
+        metrics(settled("order.placed", "done", 0.1, 0.1))
+        metrics(settled("order.placed", "retry", attempt=2))
+        metrics(settled("order.placed", "done", attempt=3))
+        metrics(settled("order.placed", "cancelled", attempt=4))
+        metrics(settled("order.placed", "dead", attempt=30))
+
+        def below(bound: str) -> float | None:
+            return value(registry, "delivery_attempts_bucket", listener="billing", le=bound)
+
+        assert [below(each) for each in ("1.0", "2.0", "3.0", "25.0", "+Inf")] == [2, 2, 3, 3, 4]
+        assert value(registry, "delivery_attempts_sum", listener="billing") == 1 + 1 + 3 + 30
+
+    def test_failed_attempts_are_counted_by_class_of_error_up_to_a_limit(
+        self, metrics: Metrics, registry: CollectorRegistry
+    ) -> None:
+        for number in range(2 * MAX_ERRORS):
+            metrics(failed(f"shop.Error{number}"))
+            metrics(failed("shop.Error0"))
+
+        of = {"listener": "billing"}
+        assert value(registry, "attempts_failed_total", **of) == 4 * MAX_ERRORS
+        assert value(registry, "attempt_errors_total", **of, error="shop.Error0") == (
+            2 * MAX_ERRORS + 1
+        )
+        assert value(registry, "attempt_errors_total", **of, error="other") == MAX_ERRORS
+        assert len(samples(registry, "attempt_errors_total")) == MAX_ERRORS + 1
+
+    def test_a_queue_counts_the_deliveries_of_the_ranges_that_it_claims(
+        self, metrics: Metrics, registry: CollectorRegistry
+    ) -> None:
+        for number, events in ((1, 250), (2, 7)):
+            metrics(observe.RangeTaken("mailing", number, events, after_crash=False))
+
+        assert value(registry, "deliveries_claimed_total", listener="mailing") == 257
+        assert value(registry, "leases_claimed_total", listener="mailing") == 2
+
+    def test_added_events_are_counted_by_type_and_the_queue_of_their_category(self) -> None:
+        outbox = Outbox(notify="off", categories={"mail.*": "notification"})
+        metrics = Metrics(outbox)
+        registry = prometheus.register(metrics)
+        metrics(observe.EventsAdded({"order.placed": 2, "mail.wanted": 1}))
+        metrics(observe.EventsAdded({"order.placed": 1}))
+
+        def added(event_type: str, queue: str) -> float | None:
+            return value(registry, "events_added_total", event_type=event_type, queue=queue)
+
+        assert added("order.placed", "default") == 3
+        assert added("mail.wanted", "notifications") == 1
+
+    def test_what_many_threads_add_is_counted_once(self) -> None:
+        """A thread that is interrupted between reading and writing a number would lose others."""
+        outbox = Outbox(notify="off")
+        metrics, times = Metrics(outbox), 2_000
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                for _ in range(4 * times):
+                    pool.submit(metrics, observe.EventsAdded({"order.placed": 1}))
+        finally:
+            sys.setswitchinterval(before)
+
+        of = {"event_type": "order.placed", "queue": "default"}
+        assert value(prometheus.register(metrics), "events_added_total", **of) == 4 * times
 
     def test_every_family_has_a_sample_when_everything_has_happened(
         self, metrics: Metrics, registry: CollectorRegistry
@@ -169,6 +245,46 @@ class TestCounting:
         assert age_after(5, 20, 20) == 0
 
 
+class TestEventTypes:
+    def shown(self, metrics: Metrics) -> set[str]:
+        found = samples(prometheus.register(metrics), "deliveries_settled_total")
+        return {each["event_type"] for each in found}
+
+    def test_a_type_is_shown_without_being_declared(self, metrics: Metrics) -> None:
+        metrics(settled("order.parted"))
+        metrics(settled("outbox.dead_lettered"))
+
+        assert self.shown(metrics) == {"order.parted", "outbox.dead_lettered"}
+
+    def test_after_the_limit_a_type_is_other_unless_the_program_declares_it(self) -> None:
+        outbox = Outbox(notify="off")
+
+        @outbox.listener("billing", on=["order.placed", "order.p*"])
+        async def bill(event: Event[Any]) -> None: ...
+
+        metrics = Metrics(outbox, max_event_types=3)
+        for number in range(1000):
+            metrics(settled(f"order.p{number}"))
+        metrics(settled("order.placed"))
+        metrics(settled("metrics.declared"))
+
+        first = {"order.p0", "order.p1", "order.p2"}
+        assert self.shown(metrics) == {*first, "other", "order.placed", "metrics.declared"}
+
+    @pytest.mark.parametrize("name", [HOSTILE, "x" * 1000, "", "order.*"])
+    def test_what_is_no_event_type_is_other_and_takes_no_place(self, name: str) -> None:
+        metrics = Metrics(Outbox(notify="off"), max_event_types=1)
+        metrics(settled(name))
+        metrics(settled("order.placed"))
+
+        assert self.shown(metrics) == {"other", "order.placed"}
+
+    @pytest.mark.parametrize("limit", [-1, 1.5, True, "many"])
+    def test_a_limit_that_is_no_number_is_refused(self, limit: Any) -> None:
+        with pytest.raises(ConfigError, match="max_event_types"):
+            Metrics(Outbox(notify="off"), max_event_types=limit)
+
+
 class TestShowing:
     def test_what_is_rendered_can_be_read_and_holds_nothing_of_the_events(
         self, metrics: Metrics, registry: CollectorRegistry
@@ -185,27 +301,10 @@ class TestShowing:
         assert SECRET not in text
         assert "made_up" not in text
 
-    def test_labels_have_few_values(self, metrics: Metrics, registry: CollectorRegistry) -> None:
-        for number in range(1000):
-            metrics(settled(f"order.p{number}"))
-
-        samples = [
-            sample
-            for family in registry.collect()
-            for sample in family.samples
-            if sample.name == "sa_outbox_deliveries_settled_total"
-        ]
-        assert len(samples) == 1
+    def test_no_label_is_for_a_key_a_tenant_or_an_id(self) -> None:
         allowed = {
-            "listener",
-            "event_type",
-            "outcome",
-            "reason",
-            "of",
-            "by",
-            "cron",
-            "state",
-            "table",
+            *("listener", "event_type", "outcome", "reason", "of", "by", "cron", "state", "table"),
+            *("error", "queue"),
         }
         assert {label for each in FAMILIES for label in each.labels} <= allowed
 

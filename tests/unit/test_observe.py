@@ -5,11 +5,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import logging
+from uuid import UUID
 
 import pytest
 
 from sa_outbox import observe
-from sa_outbox.observe import CaughtUp, DatabaseBack, Observation, Observers
+from sa_outbox.observe import (
+    BatchSettled,
+    CaughtUp,
+    DatabaseBack,
+    DeliverySettled,
+    Observation,
+    Observers,
+    in_batches,
+)
 
 KINDS = [
     each
@@ -17,6 +26,8 @@ KINDS = [
     if inspect.isclass(each) and issubclass(each, Observation) and each is not Observation
 ]
 LOOK, BACK = CaughtUp("billing", 5), DatabaseBack("leases")
+BATCH = BatchSettled("billing", ())
+SINGLE = DeliverySettled("billing", UUID(int=7), "order.placed", 7, 1, "done", 0.0)
 
 
 class Broken:
@@ -81,6 +92,42 @@ class TestTelling:
         observers.emit(BACK)
 
         assert told == [LOOK, LOOK, BACK, BACK]
+
+
+class TestBatches:
+    def test_one_that_wants_batches_gets_those_and_no_single_delivery(self) -> None:
+        class Batched:
+            wants_batches = True
+
+            def __init__(self) -> None:
+                self.told: list[Observation] = []
+
+            def __call__(self, observation: Observation) -> None:
+                self.told.append(observation)
+
+            @in_batches
+            def method(self, observation: Observation) -> None:
+                self.told.append(observation)
+
+        one, other = Batched(), Batched()
+        each: list[Observation] = []
+        observers = Observers((one, each.append))
+        observers.add(other.method)
+        observers.emit_batch(BATCH)
+        observers.emit_each(SINGLE)
+        observers.emit(LOOK)
+
+        assert one.told == other.told == [BATCH, LOOK]
+        assert each == [SINGLE, LOOK]
+
+    def test_one_that_was_removed_gets_neither(self) -> None:
+        told: list[Observation] = []
+        observers = Observers((told.append,))
+        observers.remove(told.append)
+        observers.emit_each(SINGLE)
+
+        assert told == []
+        assert not observers.single
 
 
 class TestBrokenObservers:

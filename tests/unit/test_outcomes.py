@@ -16,10 +16,12 @@ from sa_outbox.consumer.settle.outcome import Outcomes
 from sa_outbox.declare.listener import Listener
 from sa_outbox.observe import (
     AttemptFailed,
+    BatchSettled,
     DeadLettered,
     DeliverySettled,
     Observation,
     Observers,
+    SettledGroup,
 )
 from sa_outbox.policy.delivery import Outcome
 from sa_outbox.policy.order import Order
@@ -32,7 +34,7 @@ async def handler(event: Any) -> None:
 class Bench:
     def __init__(self, order: Order = "key", *, redact: Any = None, observed: bool = True) -> None:
         self.told: list[Observation] = []
-        observers = Observers((self.told.append,) if observed else ())
+        self.observers = observers = Observers((self.told.append,) if observed else ())
         context: Any = SimpleNamespace(
             redact=redact, emit=observers.emit, observers=observers, suspects=Suspects()
         )
@@ -179,6 +181,32 @@ class TestTelling:
         assert bench.told[0] == DeliverySettled("l", UUID(int=7), "t", 7, 1, observed, 0.0)
         dead = [DeadLettered("l", UUID(int=7), "t", 7, 1, "attempts")]
         assert bench.told[1:] == (dead if outcome == "dead" else [])
+
+    def test_a_batch_is_told_as_one_by_type_attempt_and_outcome(self) -> None:
+        told: list[Observation] = []
+
+        class Batched:
+            wants_batches = True
+
+            def __call__(self, observation: Observation) -> None:
+                told.append(observation)
+
+        bench = Bench()
+        bench.observers.add(Batched())
+        outcomes: list[Outcome] = ["done", "done", "park", "schedule", "behind", "dead"]
+        items = [make_item(attempts=1, outcome=each) for each in outcomes]
+        for seconds, item in enumerate(items):
+            item.seconds = float(seconds)
+        bench.outcomes.emit(items)
+
+        groups = (
+            SettledGroup("t", 1, "done", [0.0, 1.0]),
+            SettledGroup("t", 1, "retry", [2.0]),
+            SettledGroup("t", 1, "dead", [5.0]),
+        )
+        assert told[0] == BatchSettled("l", groups)
+        assert told[1:] == [DeadLettered("l", UUID(int=7), "t", 7, 1, "attempts")]
+        assert [type(each) for each in bench.told] == [*[DeliverySettled] * 4, DeadLettered]
 
     def test_what_was_not_attempted_yet_is_not(self) -> None:
         bench = Bench()

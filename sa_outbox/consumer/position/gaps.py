@@ -66,6 +66,11 @@ class Gaps:
         """How many ranges, not how many positions."""
         return len(self.lows)
 
+    @property
+    def count(self) -> int:
+        """How many positions."""
+        return sum(self.highs) - sum(self.lows) + len(self.lows)
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(tuple(zip(self.lows, self.highs, strict=True)))
 

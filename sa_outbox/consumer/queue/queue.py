@@ -23,6 +23,7 @@ from ..fault.refusals import ParkRefused, ReadRefused
 from ..loop.holder import HeldLeases
 from ..loop.isolation import Isolation
 from ..loop.limits import ConcurrencyLimits
+from ..position.gaps import Gaps
 from ..shared.outage import Outage
 from ..shared.sync import AutoResetEvent
 from .cancel_requests import CancelRequests
@@ -197,8 +198,9 @@ class Queue:
     def _begin(self, tasks: TaskGroup, taken: ClaimedRange) -> None:
         lease = taken.lease
         self.held[lease.key] = lease
-        count = None
-        if taken.rows is not None:
+        if taken.rows is None:
+            count = Gaps.parse(lease.gaps).count
+        else:
             self._fresh[lease.key] = taken.rows
             count = len(taken.rows)
             self._began[lease] = count, monotonic()

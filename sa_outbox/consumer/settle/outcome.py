@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, assert_never
 
 from sa_outbox.clock import clock
 from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, ID
-from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled
+from sa_outbox.observe import (
+    AttemptFailed,
+    BatchSettled,
+    DeadLettered,
+    DeliverySettled,
+    SettledGroup,
+)
 from sa_outbox.policy.delivery import OUTCOMES, Dead, Done, Retry, decide
 from sa_outbox.policy.failure import Failure, describe
 
 from ..handler.deadline import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sa_outbox.declare.listener import Listener
     from sa_outbox.policy.delivery import Outcome
@@ -102,15 +108,21 @@ class Outcomes:
         observers, name = self._context.observers, self._listener.name
         if not observers:
             return
-        for item in items:
-            if item.outcome == "behind" or (item.outcome == "schedule" and item.failure is None):
-                continue  # not attempted yet
-            row = item.row
+        attempted = [
+            item
+            for item in items
+            if item.outcome == "done"
+            or not (item.outcome == "behind" or (item.outcome == "schedule" and not item.failure))
+        ]
+        if observers.batched and attempted:
+            observers.emit_batch(BatchSettled(name, _grouped(attempted)))
+        for item in attempted if observers.single else ():
+            row, outcome = item.row, OUTCOMES[item.outcome].observed
             identity = (name, row[EVENT_ID], row[EVENT_TYPE], row[ID], item.attempts)
-            observers.emit(
-                DeliverySettled(*identity, OUTCOMES[item.outcome].observed, item.seconds)
-            )
+            observers.emit_each(DeliverySettled(*identity, outcome, item.seconds))
+        for item in attempted:
             if item.outcome == "dead":
+                identity = (name, item.event_id, item.event_type, item.position, item.attempts)
                 observers.emit(DeadLettered(*identity, item.reason))
 
     def _answered_for(self, items: Iterable[InFlight]) -> None:
@@ -127,3 +139,17 @@ class Outcomes:
         if item.state and self._after_failure == "hold":
             return "park"  # it has a row of its own: a replay
         return self._after_failure
+
+
+def _grouped(items: Sequence[InFlight]) -> tuple[SettledGroup, ...]:
+    found: dict[tuple[str, int, Outcome], list[float]] = {}
+    for item in items:
+        key = (item.row[EVENT_TYPE], item.attempts, item.outcome)
+        if key in found:
+            found[key].append(item.seconds)
+        else:
+            found[key] = [item.seconds]
+    return tuple(
+        SettledGroup(event_type, attempt, OUTCOMES[outcome].observed, seconds)
+        for (event_type, attempt, outcome), seconds in found.items()
+    )

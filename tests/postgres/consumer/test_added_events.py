@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sa_outbox import AsyncOutboxSession, Event, Outbox, OutboxSession
+from sa_outbox.observe import EventsAdded
 from sa_outbox.settings import Limits, Notify
 from tests.support import comes_true
 
@@ -38,6 +39,30 @@ async def test_events_a_handler_adds_are_committed_with_its_effects(
     assert got[0].payload == {"n": 1}
     assert got[0].headers["causation_id"] == str(cause.event_id)
     assert got[0].headers["correlation_id"] == "request 7"
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+async def test_what_handlers_add_is_counted_when_their_transaction_is_committed(
+    order: Any, outbox: Outbox, producer: Producer, consuming: Consuming
+) -> None:
+    """Several handlers share one transaction: the session of each is not what commits."""
+
+    @outbox.listener("billing", on="order.placed", order=order, retry=ONCE)
+    async def charge(event: Event[Any], session: AsyncOutboxSession) -> None:
+        session.add_event("order.paid", {})
+        if event.payload["n"] == 3:
+            await session.flush()
+            raise ValueError("after all")
+
+    producer.add(*range(6), key="a")
+    told: list[Any] = []
+    outbox.observers.add(told.append)
+    async with consuming(outbox) as running:
+        await running.done("billing", 5)
+        await running.dead("billing")
+
+    assert sum(each.events["order.paid"] for each in told) == 5
+    assert {type(each) for each in told} == {EventsAdded}
 
 
 async def test_events_of_an_attempt_that_failed_are_never_delivered(

@@ -34,7 +34,7 @@ class Handler:
 
 def most_at_once(running: Running) -> int:
     reads = [each.events for each in running.recorder.of(BatchRead)]
-    ranges = [each.events or 0 for each in running.recorder.of(RangeTaken)]
+    ranges = [each.events for each in running.recorder.of(RangeTaken)]
     return max(reads + ranges)
 
 

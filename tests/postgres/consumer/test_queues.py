@@ -445,7 +445,8 @@ class TestLeases:
         )
         database.rows("UPDATE outbox_listeners SET last_processed_id = 20, revision = revision + 1")
         async with consuming(outbox) as running:
-            await running.recorder.seen(RangeTaken, after_crash=True)
+            (taken,) = await running.recorder.seen(RangeTaken, after_crash=True)
+            assert taken.events == 7, "those that nobody has settled"
             await running.done("mailer", 7)
             await running.consumer.drain()
 
