@@ -72,7 +72,8 @@ def demo(*, seconds: float | None) -> None:
 
     Exit code 0 if everything adds up at the end.
     """
-    from sa_outbox.demo import run  # noqa: PLC0415 - the demo's tables concern nobody else
+    click.echo("Starting an embedded PostgreSQL ...")
+    from sa_outbox.demo import run  # noqa: PLC0415 - after the first line: it takes its time
 
     with cli_errors():
         adds_up = run(seconds, click.echo)

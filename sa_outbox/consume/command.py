@@ -1,50 +1,29 @@
 """The command ``python -m sa_outbox.consume``, also ``sa-outbox consume``: a consumer process.
 
-Expected failures are reported without a traceback: wrong usage on stderr, everything else as a log
-line. No message contains a password.
+Wrong usage is reported on stderr, without a traceback and without a password. This module loads
+little, so that the first line appears at once: what a consumer needs takes longer to import than
+to start.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections import Counter
-from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import click
-from anyio import CancelScope
-
-from sa_outbox.policy.checks import did_you_mean
 
 from .._version import __version__
-from ..consumer import Consumer, ConsumerSettings
-from ..consumer.shared.stop_reason import StopReason
-from ..errors import ConfigError, NotDrained, SchemaError
-from ..observe import BatchSettled, in_batches
-from ..schema.url import VARIABLES, database_url_option, parse_database_url, parse_given_url
-from .database_wait import Unreachable, Waiting, explain, is_of_the_database
-from .garbage import spare_what_is_loaded
-from .loader import load_observer, load_outbox
-from .logs import FORMATS, LEVELS, make_log, take_standard_logging
-from .monitor import make_monitor, monitor_options
-from .options import seconds_from_zero, setting_options
-from .stop import EXIT_CODES, Ending, Exit
+from ..errors import ConfigError
+from ..schema.url import database_url_option
+from .exit_codes import EXIT_CODES
+from .logs import FORMATS, LEVELS, make_log
+from .options import monitor_options, seconds_from_zero, setting_options
 from .streams import forget_closed_streams, hold_standard_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
     from datetime import timedelta
 
-    from sqlalchemy import URL
-
-    from ..monitoring import Monitor
-    from ..observe import Observation
-    from ..outbox import Outbox
-    from .logs import Format, Level, Log
+    from .logs import Format, Level
 
 
 @click.command(
@@ -76,6 +55,14 @@ if TYPE_CHECKING:
     show_envvar=True,
     help="Handle what is there and exit: for cron. What failed and is due later is left for the "
     "next time, listeners of other processes to them.",
+)
+@click.option(
+    "--limit",
+    metavar="ATTEMPTS",
+    type=click.IntRange(min=1),
+    envvar="SA_OUTBOX_LIMIT",
+    show_envvar=True,
+    help="With --once: begin no more attempts than this. One event for two listeners counts twice.",
 )
 @click.option(
     "--wait-for-database",
@@ -117,6 +104,7 @@ def command(
     listen_url: str | None,
     listeners: tuple[str, ...],
     once: bool,
+    limit: int | None,
     wait_for_database: timedelta,
     form: Format | None,
     level: Level,
@@ -138,162 +126,27 @@ def command(
         python -m sa_outbox.consume shop.app:outbox --once
     """
     hold_standard_streams()
-    with usage_errors():
-        outbox = load_outbox(app)
-        # The program may have read its .env file meanwhile.
-        given = url or next(filter(None, map(os.environ.get, VARIABLES)), None)
-        database = parse_database_url(given)
-        listen = listen_url and parse_given_url(listen_url, "listen_url", "SA_OUTBOX_LISTEN_URL")
-        consumer = Consumer(
-            outbox,
-            database,
-            listeners=_known(outbox, listeners),
-            listen_url=listen or None,
-            settings=ConsumerSettings(**settings),
-            observers=[load_observer(each) for each in observers],
-        )
-        monitor = make_monitor(consumer, monitor_port, monitor_host, metrics=metrics)
-        log = make_log(form, level, sys.stdout)
-        take_standard_logging(form, sys.stderr)
-        patience = wait_for_database.total_seconds()
-        process = Process(consumer, database, log, patience, monitor, once=once)
-        spare_what_is_loaded()
-        code = process.run()
-    forget_closed_streams()
-    raise SystemExit(code)
+    if limit is not None and not once:
+        raise click.UsageError("--limit goes with --once")
+    make_log(form, level, sys.stdout).say("info", "starting", app=app, version=__version__)
+    from .process import consume  # noqa: PLC0415 - after the first line
 
-
-class Process:
-    """A consumer from the start of its process to its exit code."""
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        database: URL,
-        log: Log,
-        patience: float,
-        monitor: AbstractContextManager[Monitor | None],
-        *,
-        once: bool,
-    ) -> None:
-        self._consumer = consumer
-        self._database = database
-        self._log = log
-        self._patience = patience
-        self._monitor = monitor
-        self._once = once
-        self._tally: Counter[str] = Counter()
-        self._ending: Ending | None = None
-
-    def run(self) -> int:
-        """Run the consumer. Raises :class:`ConfigError`; every other outcome has an exit code."""
-        try:
-            # Faster, where it is installed.
-            return anyio.run(self._run, backend_options={"use_uvloop": bool(find_spec("uvloop"))})
-        except (KeyboardInterrupt, SystemExit) as error:
-            # Raised in one of the program's own tasks. SIGINT is handled like the other signals.
-            self._log.say("error", "ended by the program", error=type(error).__name__)
-            if self._ending is not None:
-                self._ending.leave(Exit.HANDLER)
-            return Exit.HANDLER
-
-    async def _run(self) -> int:
-        consumer, scope = self._consumer, CancelScope()
-
-        def stop(reason: str) -> None:
-            if ending.started:
-                consumer.stop(reason)
-            else:
-                self._log.say("info", "stopping", reason=reason)
-                scope.cancel()
-
-        grace = consumer.settings.grace_period.total_seconds()
-        ending = self._ending = Ending(self._log, grace, stop=stop, cancel=scope.cancel)
-        with scope, self._monitor as monitor, ending:
-            if monitor is not None:
-                self._log.say("info", "monitor", host=monitor.host, port=monitor.port)
-            for each in (self._log, ending.observe):
-                consumer.observers.add(each)
-            code = await self._consume()
-            ending.leave(code)
-            return code
-        return ending.code or Exit.STOPPED  # cancelled: by the second signal, or before it began
-
-    async def _consume(self) -> Exit:
-        try:
-            self._consumer.observers.add(self._count)
-            attempt = self._consumer.settings.probe_timeout.total_seconds()
-            waiting = Waiting(self._database, self._log, within=self._patience, attempt=attempt)
-            await waiting.start(self._work)
-        except ConfigError:
-            raise
-        except NotDrained as error:
-            return self._not_drained(error)
-        except Exception as error:  # noqa: BLE001 - every error has an exit code
-            return self._failed(error)
-        return self._stopped()
-
-    async def _work(self) -> None:
-        if self._once:
-            await self._consumer.drain(retries=False)
-            self._log.say("info", "drained", **self._summary())
-        else:
-            await self._consumer.run()
-
-    def _not_drained(self, error: NotDrained) -> Exit:
-        log, summary = self._log, self._summary()
-        if error.waiting:
-            log.say("warning", "events wait for a relay", waiting=error.waiting, **summary)
-            return Exit.WAITING
-        if self._consumer.stop_reason is StopReason.DRAINED:
-            log.say("error", "the database went away at the end", reason=str(error), **summary)
-            return Exit.DATABASE
-        log.say("info", "stopped before all was handled", **summary)
-        return self._stopped()
-
-    def _failed(self, error: Exception) -> Exit:
-        log = self._log
-        if isinstance(error, SchemaError):
-            log.say("error", "the tables are not as they must be", reason=str(error))
-            return Exit.SCHEMA
-        if isinstance(error, Unreachable):
-            log.say("error", "the database can't be reached", reason=str(error))
-            return Exit.DATABASE
-        if is_of_the_database(error):
-            reason = explain(error, self._database)
-            log.say("error", "the database refuses", reason=reason)
-            return Exit.DATABASE
-        log.say_error("unexpected error", error)
-        return Exit.ERROR
-
-    def _stopped(self) -> Exit:
-        """Stopped properly, but by whom? A process that was not asked to stop should be
-        restarted."""
-        return Exit(self._consumer.stop_reason.exit_code)
-
-    @in_batches
-    def _count(self, observation: Observation) -> None:
-        if isinstance(observation, BatchSettled):
-            for group in observation.groups:
-                self._tally[group.outcome] += len(group.seconds)
-
-    def _summary(self) -> dict[str, int]:
-        tally = self._tally
-        return {"handled": tally["done"], "failed": tally["retry"], "dead_letters": tally["dead"]}
-
-
-def _known(outbox: Outbox, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    for name in names:
-        if name not in outbox.listeners:
-            known = [each.name for each in outbox.listeners]
-            near = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
-            raise ConfigError(f"there is no listener {name!r}{near}")
-    return names or None
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
     try:
-        yield
+        code = consume(
+            app,
+            url,
+            listen_url,
+            listeners,
+            observers,
+            settings,
+            form=form,
+            level=level,
+            patience=wait_for_database.total_seconds(),
+            monitor=(monitor_port, monitor_host, metrics),
+            once=once,
+            limit=limit,
+        )
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    forget_closed_streams()
+    raise SystemExit(code)

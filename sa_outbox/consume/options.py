@@ -69,6 +69,49 @@ def setting_options(command: F) -> F:
     return command
 
 
+def monitor_options(command: F) -> F:
+    """``--monitor-port``, ``--monitor-host``, ``--metrics`` and ``--observer``."""
+    for option in (
+        click.option(
+            "--observer",
+            "observers",
+            metavar="MODULE:ATTRIBUTE",
+            multiple=True,
+            envvar=variable("observers"),
+            show_envvar=True,
+            help="Call this with each observation; repeatable (in the variable: separated by "
+            "spaces).",
+        ),
+        click.option(
+            "--metrics",
+            is_flag=True,
+            envvar=variable("metrics"),
+            show_envvar=True,
+            help="Serve /metrics for Prometheus too. Needs the extra sa_outbox[prometheus].",
+        ),
+        click.option(
+            "--monitor-host",
+            metavar="ADDRESS",
+            default="127.0.0.1",
+            show_default=True,
+            envvar=variable("monitor_host"),
+            show_envvar=True,
+            help="Where the monitor listens. It has no password.",
+        ),
+        click.option(
+            "--monitor-port",
+            metavar="PORT",
+            type=click.IntRange(0, 65_535),
+            envvar=variable("monitor_port"),
+            show_envvar=True,
+            help="Serve /healthz and /readyz on this port; 0: any that is free, the log says "
+            "which.  [default: no monitor]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def retention_options(command: F) -> F:
     """Add only the options for how long something is kept, for ``prune``."""
     sentences = _first_sentences(ConsumerSettings)

@@ -71,5 +71,6 @@ from sa_outbox.settings import ConsumerSettings
 
 from .repartition import repartition
 from .runner import Consumer
+from .shared.tally import Drained
 
-__all__ = ["Consumer", "ConsumerSettings", "repartition"]
+__all__ = ["Consumer", "ConsumerSettings", "Drained", "repartition"]

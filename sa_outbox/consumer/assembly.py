@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
     from .shared.stop_reason import StopReason
+    from .shared.tally import Tally
     from .supervisor import Service
 
 OWN_CONNECTIONS = 6
@@ -64,7 +65,9 @@ def make_context(
     *,
     stop: Callable[[StopReason, str], None],
     progressed: Callable[[], None],
+    tally: Tally | None = None,
 ) -> ConsumerContext:
+    """*tally*: that of the drain for which it runs."""
     horizon = Horizon()
     continuity = Continuity(horizon)
     own = Connections.of(made.connect, settings, most=OWN_CONNECTIONS, broken=continuity.doubt)
@@ -89,6 +92,8 @@ def make_context(
         sync_sessions=sync_sessions,
         stop=stop,
         progressed=progressed,
+        tallies=[] if tally is None else [tally],
+        limit=None if tally is None or tally.left is None else tally,
     )
 
 

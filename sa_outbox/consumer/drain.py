@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .lease.shares import Key
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
+    from .shared.tally import Tally
     from .supervisor import Supervisor
 
 POLL_SECONDS = 0.2
@@ -26,6 +27,7 @@ OUTAGE_SECONDS, OUTAGE_WITH_RETRIES_SECONDS = 5.0, 30.0
 async def until_drained(
     services: Supervisor,
     next_progress: Callable[[], Awaitable[None]],
+    tally: Tally,
     *,
     stopped: Callable[[], bool],
     retries: bool,
@@ -33,7 +35,8 @@ async def until_drained(
     """Return when each listener has settled what was visible at the beginning, but for relays
     whose other side is away: these are returned, each with what turned it away.
 
-    None: the consumer was stopped before.
+    None: the consumer was stopped before. With the limit of *tally*: earlier, when nothing more
+    may begin and nothing is in flight.
 
     Invariant: the read of the horizon that is waited for began after the call, so whatever was
     committed before the call is below its ceiling and visible to every read that follows it.
@@ -47,6 +50,10 @@ async def until_drained(
     with context.outages.watch(patience) as outages:
         while not stopped():
             given_up = outages.given_up(monotonic())
+            if tally.left == 0 and workload.is_idle:
+                return given_up
+            if tally.is_open_again():
+                workload.wake()
             if not workload.is_empty and horizon.latest.number < number:
                 context.bell.ring("poll")
             elif await _is_drained(services, number, asked, given_up, retries=retries):

@@ -26,6 +26,7 @@ from .services.registration import chosen, register
 from .services.watchdog import Watchdog
 from .shared.stop_reason import StopReason
 from .shared.sync import Broadcast
+from .shared.tally import Tally
 from .shared.task_errors import one_error
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from .connection.engines import Engines
     from .shared.context import ConsumerContext
+    from .shared.tally import Drained
     from .supervisor import Supervisor
 
 CLOSE_SECONDS = 1.0
@@ -92,6 +94,8 @@ class Consumer:
         self._running = False
         self._only_drains = False
         """It leaves soon: no share of the listeners is made for it."""
+        self._tally: Tally | None = None
+        """Of the drain for which it runs."""
         self._holds_leases = False
         """Of the last run: perhaps, for the database could not be asked at its end."""
         self._stop = anyio.Event()
@@ -123,6 +127,7 @@ class Consumer:
                     await self._run(made, task_status)
         finally:
             self._running = self._only_drains = self._again = False
+            self._tally = None
             self._stop = anyio.Event()
             self._endpoints = None
             await best_effort(made.dispose(), CLOSE_SECONDS)
@@ -145,31 +150,40 @@ class Consumer:
             if self._stop.is_set():
                 return
 
-    async def drain(self, *, retries: bool = True) -> None:
-        """Return when every listener has handled all that was committed when this was called.
+    async def drain(self, *, retries: bool = True, limit: int | None = None) -> Drained:
+        """Return when every listener has handled all that was committed when this was called, and
+        how much that was.
 
         Handled is: done, or a dead letter. Without *retries*, an event that failed and waits for
         its next attempt is left for the next time, and listeners that another process holds are
         left to it. Runs the consumer if it is not running, and stops it again. Raises
-        :class:`NotDrained` when something else stops it before.
+        :class:`NotDrained` when something else stops it before; and within 30 seconds for a relay
+        whose other side is away and that forwards nothing meanwhile, without *retries* within 5.
+        All else is handled then.
 
-        So it does, within 30 seconds, for a relay whose other side is away and that forwards
-        nothing meanwhile; without *retries* within 5. All else is handled then.
+        With *limit*, no more than that many attempts are begun: one event for two listeners counts
+        twice, and each retry counts. Then it returns; what is left stays for the next time. Not for
+        a consumer that is running already: others rely on it.
 
         Invariant: a drain that ran the consumer and returns holds no lease. Every statement that
         takes one is answered before the end (``connection/claim_shield.py``), what is held is given
         back, and at last whatever the database still has under our name.
         """
         require_asyncio()
+        if limit is not None and limit < 1:
+            raise ConfigError(f"drain(limit={limit!r}): it must be at least 1")
         waiting: dict[str, str] | None = None
+        tally = Tally(limit)
         if self._running:
-            waiting = await self._until_drained(retries=retries)
+            if limit is not None:
+                raise ConfigError("drain(limit=...) is for a consumer that is not running")
+            waiting = await self._until_drained(tally, retries=retries)
         else:
-            self._only_drains = True
+            self._only_drains, self._tally = True, tally
             with one_error():
                 async with anyio.create_task_group() as tasks:
                     await tasks.start(self._start)
-                    waiting = await self._until_drained(retries=retries)
+                    waiting = await self._until_drained(tally, retries=retries)
                     if waiting is not None and self._running:
                         self._stop_for(StopReason.DRAINED, "drained")
                     # Else it is being stopped, and handlers finish: not to be cut off by an error.
@@ -187,6 +201,7 @@ class Consumer:
                 "else is handled",
                 waiting=waiting,
             )
+        return tally.result()
 
     def stop(self, reason: str = "stopped") -> None:
         """Begin nothing new, let handlers finish for the grace period, give the leases back.
@@ -204,14 +219,15 @@ class Consumer:
     async def _start(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         await self.run(task_status=task_status)
 
-    async def _until_drained(self, *, retries: bool) -> dict[str, str] | None:
+    async def _until_drained(self, tally: Tally, *, retries: bool) -> dict[str, str] | None:
         """The relays that are not waited for; None: it was stopped before."""
         services = self._services
         if services is None:
             return None
-        return await until_drained(
-            services, self._progressed.wait, stopped=self._stop.is_set, retries=retries
-        )
+        with services.context.tallied(tally):
+            return await until_drained(
+                services, self._progressed.wait, tally, stopped=self._stop.is_set, retries=retries
+            )
 
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
         async with self._sharing(made) as context:
@@ -288,6 +304,7 @@ class Consumer:
             self.observers,
             stop=self._stop_for,
             progressed=self._progressed.ring,
+            tally=self._tally,
         )
         try:
             yield context

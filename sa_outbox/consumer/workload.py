@@ -36,6 +36,17 @@ class Workload:
     def is_empty(self) -> bool:
         return not self.holder.loops and not self.queues
 
+    @property
+    def is_idle(self) -> bool:
+        """No handler runs, and nothing waits to be settled."""
+        return all(loop.is_idle for holder in self.holders for loop in holder.loops.values())
+
+    def wake(self) -> None:
+        """Have every loop look whether there is something to hand out."""
+        for holder in self.holders:
+            for loop in holder.loops.values():
+                loop.wake()
+
     def wake_queues(self) -> None:
         for queue in self.queues:
             queue.wake()

@@ -29,8 +29,6 @@ class Forwarding(Protocol):
 
     epoch: int
     """The database's epoch; set once it is known, and whenever it changes."""
-    max_pause: float | None
-    """Longest pause, in seconds, while its receiver is away; None: the usual one."""
 
     async def close(self) -> None:
         """The consumer has ended: nothing more is sent."""

@@ -47,7 +47,6 @@ def run(seconds: float | None, say: Say) -> bool:
     show = _choose_display(say)
     if show is None:
         show, seconds = partial(_show_lines, say), seconds or OPEN_SECONDS
-    say("Starting an embedded PostgreSQL ...")
     with EmbeddedPostgres() as server:
         say(f"PostgreSQL {server.version} on port {server.port}, for the time of this demo.")
         summary = anyio.run(_run, server.url("asyncpg"), seconds, show)

@@ -38,12 +38,10 @@ class Forward:
         *,
         order: Order,
         timeout: float,
-        max_pause: float | None = None,
     ) -> None:
         self.relay = relay
         self.epoch = 0
         """The database's epoch; set by the consumer."""
-        self.max_pause = max_pause
         self._make = make
         self._lane_of = ORDER_MODES[order].lane
         self._timeout = timeout

@@ -7,10 +7,12 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sa_outbox
+from sa_outbox import schema
 
 PUBLIC = [
     "AsyncOutboxSession",
@@ -58,8 +60,9 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert sorted(sa_outbox.__all__) == PUBLIC
 
 
-def test_what_type_checkers_read_is_what_programs_find() -> None:
-    source = Path(sa_outbox.__file__).read_text()
+@pytest.mark.parametrize("module", [sa_outbox, schema], ids=lambda each: each.__name__)
+def test_what_type_checkers_read_is_what_programs_find(module: Any) -> None:
+    source = Path(module.__file__).read_text()
     read = {
         name.name: node.module
         for node in ast.walk(ast.parse(source))
@@ -68,8 +71,12 @@ def test_what_type_checkers_read_is_what_programs_find() -> None:
         if name.name != "__version__"
     }
 
-    assert read == sa_outbox._HOMES  # type: ignore[attr-defined]  # only at run time
-    assert sorted([*read, "__version__"]) == PUBLIC
+    assert read == module._HOMES
+    assert [name for name in read if not hasattr(module, name)] == []
+
+
+def test_the_names_that_are_found_on_use_are_the_public_ones() -> None:
+    assert sorted([*sa_outbox._HOMES, "__version__"]) == PUBLIC  # type: ignore[attr-defined]  # only at run time
     assert set(PUBLIC) <= set(dir(sa_outbox))
 
 
@@ -149,3 +156,17 @@ def test_the_version_is_a_version() -> None:
 
     assert major.isdigit()
     assert minor.isdigit()
+
+
+def test_the_commands_print_their_first_line_before_they_load_sqlalchemy() -> None:
+    """Loading it, asyncpg and the program takes about as long as people wait without a sign."""
+    program = (
+        "import sys, sa_outbox.consume.command, sa_outbox.cli.run\n"
+        "print(*sorted({'sqlalchemy', 'anyio', 'asyncpg'} & sys.modules.keys()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == []

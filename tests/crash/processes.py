@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 _context = get_context("forkserver")
 _context.set_forkserver_preload(
-    ["sa_outbox.consume", "sqlalchemy.dialects.postgresql.asyncpg", "asyncpg", "uvloop"]
+    ["sa_outbox.consume.process", "sqlalchemy.dialects.postgresql.asyncpg", "asyncpg", "uvloop"]
 )
 
 

@@ -390,7 +390,7 @@ class TestStarting:
         assert command.ends() == 2
         assert told in command.text
         assert "Traceback" not in command.text
-        assert command.out == []
+        assert [line["event"] for line in command.lines()] == ["starting"]
 
     def test_an_unknown_listener_gets_the_near_one(self, run: Run) -> None:
         command = run(QUICK, "--listener", "biling")
@@ -438,7 +438,7 @@ class TestStarting:
         command = run(SA_OUTBOX_DATABASE_URL=wrong)
 
         assert command.ends(within=20) == 4
-        (line,) = command.lines()
+        _, line = command.lines()
         assert line["level"] == "error"
         assert "nobody_here" in line["reason"] or "password" in line["reason"]
         assert SECRET not in command.text
@@ -532,7 +532,8 @@ class TestOnce:
 
         assert command.ends() == 0
         line = command.says("drained")
-        assert (line["handled"], line["failed"], line["dead_letters"]) == (3, 0, 0)
+        counts = ("handled", "retried", "dead", "waiting")
+        assert [line[each] for each in counts] == [3, 0, 0, 0]
         assert positions(engine) == {"billing": 3}
         assert held(engine) == 0
 
@@ -552,7 +553,19 @@ class TestOnce:
 
         assert command.ends() == 0
         line = command.says("drained")
-        assert (line["handled"], line["failed"], line["dead_letters"]) == (0, 1, 1)
+        counts = ("handled", "retried", "dead", "waiting")
+        assert [line[each] for each in counts] == [0, 1, 1, 1]
+
+    def test_with_a_limit_it_handles_no_more_and_says_that_there_may_be_more(
+        self, run: Run, add: Callable[..., None]
+    ) -> None:
+        for _ in range(3):
+            add()
+        command = run(QUICK, "--once", "--limit", "2")
+
+        assert command.ends() == 0
+        assert command.says("limit reached")["handled"] == 2
+        assert run(QUICK, "--limit", "2").ends() == 2  # it runs until it is stopped
 
     def test_stopped_on_the_way_it_says_so(
         self, run: Run, folder: Path, add: Callable[..., None]

@@ -208,7 +208,8 @@ async def drained(consumer: Consumer) -> None:
     """A relay that is away for long ends a drain: then there is another one."""
     while True:
         try:
-            return await consumer.drain()
+            await consumer.drain()
+            break
         except NotDrained as left:
             if not left.waiting:
                 raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 from sqlalchemy.engine import make_url
 
-from sa_outbox.consumer import Consumer
+from sa_outbox.consumer import Consumer, Drained
 from sa_outbox.consumer.connection.connections import connector
 from sa_outbox.sql.server.names import quoted
 
@@ -52,10 +52,11 @@ def watch_drains(patch: pytest.MonkeyPatch) -> None:
     drain = Consumer.drain
 
     @wraps(drain)
-    async def watched(self: Consumer, **options: Any) -> None:
+    async def watched(self: Consumer, **options: Any) -> Drained:
         was_running = self._running
-        await drain(self, **options)
+        drained = await drain(self, **options)
         if not was_running:
             assert await held_by(self) == [], f"{self.owner} has drained, and holds a lease"
+        return drained
 
     patch.setattr(Consumer, "drain", watched)

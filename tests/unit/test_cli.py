@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,13 @@ def test_every_command_has_help(command: str) -> None:
         result = run(command, word)
         assert result.exit_code == 0
         assert "SA_OUTBOX_SCHEMA" in result.stdout
+
+
+def test_the_demo_says_that_it_starts_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sa_outbox.demo", None)
+    result = run("demo")
+    assert isinstance(result.exception, ImportError)
+    assert result.stdout == "Starting an embedded PostgreSQL ...\n"
 
 
 def test_the_help_says_where_a_password_belongs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sa_outbox.cli import main
-from sa_outbox.consume import command as consume
+from sa_outbox.consume import process as consume
 from sa_outbox.consume.command import command
-from sa_outbox.consume.stop import Exit
+from sa_outbox.consume.exit_codes import Exit
 from sa_outbox.monitoring import Monitor
 from sa_outbox.settings import RETENTIONS, ConsumerSettings
 
@@ -273,3 +274,15 @@ class TestHelp:
         )
 
         assert done.stdout.split() == []
+
+    def test_it_says_that_it_starts_before_it_loads_the_program(self, tmp_path: Path) -> None:
+        (tmp_path / "broken_app.py").write_text("raise ValueError('not yet')")
+
+        result = CliRunner().invoke(command, ["broken_app:outbox", "--log-format", "json"])
+
+        assert result.exit_code == 2
+        (line,) = result.stdout.splitlines()
+        assert (json.loads(line)["event"], json.loads(line)["app"]) == (
+            "starting",
+            "broken_app:outbox",
+        )

@@ -16,6 +16,7 @@ a narrow protocol only.
 ``lanes.py``          which delivery may be handled next: never two of one lane at once (pure)
 ``held.py``           with order="total": the delivery that everything waits for
 ``limits.py``         how many at once for a tenant, how many in a time (pure)
+``ration.py``         lanes that hand out no more than a drain with a limit may begin (pure)
 ``task.py``           takes deliveries from the lanes and has them attempted
 ``conclusion.py``     what the end of an attempt means: settle, put back, begin again, stop
 ``relay_backoff.py``  whether a relay's other side is there, and when to try again

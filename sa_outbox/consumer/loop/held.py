@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from .limits import AnyLanes
+    from .ration import RationedLanes
 
 
 class HeldDelivery:
     """It waits in the front of its lane, which stays closed."""
 
-    def __init__(self, lease: Lease, lanes: AnyLanes) -> None:
+    def __init__(self, lease: Lease, lanes: AnyLanes | RationedLanes) -> None:
         self._lease = lease
         self._lanes = lanes
         self._item: InFlight | None = None

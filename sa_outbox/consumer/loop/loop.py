@@ -20,6 +20,7 @@ from ..settle.outcome import Outcomes
 from ..shared.sync import AutoResetEvent
 from .conclusion import freed_lanes
 from .held import HeldDelivery
+from .ration import RationedLanes
 from .source import S
 from .task import HandlerTask, Parts
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ..lease.lease import Lease
     from ..position.progress import Progress
     from ..shared.context import ConsumerContext
+    from .limits import AnyLanes
     from .source import Inflow
 
 
@@ -75,11 +77,11 @@ class DeliveryLoop(Generic[S]):
         self._context = context
         self._listener = listener
         self._inflow = source.inflow
-        self._lanes = source.lanes
+        self._lanes = lanes = _rationed(source.lanes, context, listener)
         self._quarantine = quarantine
         self._slots = slots
         self._outcomes = Outcomes(context, listener)
-        lanes, settlement, outcomes = source.lanes, self.settlement, self._outcomes
+        settlement, outcomes = self.settlement, self._outcomes
         self._parts = Parts(
             context, listener, lease, progress, lanes, quarantine, settlement, outcomes
         )
@@ -313,6 +315,8 @@ class DeliveryLoop(Generic[S]):
         if self._refusals.known:
             self._refusals.settled(items)
         self._outcomes.emit(items)
+        for tally in self._context.tallies:
+            tally.settled(self._listener.name, items)
         if self._context.outages.watches:
             positions = (item.position for item in items)
             self._context.outages.settled(self._listener.name, positions)
@@ -365,3 +369,11 @@ class DeliveryLoop(Generic[S]):
                 has_room = has_caught_up or self.room() > 0
                 times.append(self._inflow.next_at(has_room=has_room))
         return max(0.0, min(times) - monotonic()) if times else None
+
+
+def _rationed(
+    lanes: AnyLanes, context: ConsumerContext, listener: Listener
+) -> AnyLanes | RationedLanes:
+    """A drain with a limit may hand out only so much of them."""
+    limit = context.limit
+    return lanes if limit is None else RationedLanes(lanes, limit, listener.name)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..settle.outcome import Outcomes
     from ..shared.context import ConsumerContext
     from .limits import AnyLanes
+    from .ration import RationedLanes
 
 
 class Port(Protocol):
@@ -69,7 +70,7 @@ class Parts:
     listener: Listener
     lease: Lease
     progress: Progress
-    lanes: AnyLanes
+    lanes: AnyLanes | RationedLanes
     quarantine: CrashQuarantine
     settlement: SettlementBuffer
     outcomes: Outcomes
@@ -93,7 +94,7 @@ class HandlerTask:
         )
         has_session = listener.call.session != "none"
         self._transaction = _transaction(port, parts, self.call) if has_session else None
-        self._rest = RelayBackoff(listener, context.observers.emit, context.outages)
+        self._rest = RelayBackoff(listener.name, context.observers.emit, context.outages)
         self._conclusion = Conclusion(port, parts, self._rest, has_session=has_session)
 
     async def run(self) -> None:

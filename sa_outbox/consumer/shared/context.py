@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ..fault.suspects import Suspects
 from .relay_outages import RelayOutages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
 
     import anyio
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..position.horizon import Horizon
     from .stop_reason import StopReason
     from .sync import ExclusiveGate, HorizonBell
+    from .tally import Tally
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +65,23 @@ class ConsumerContext:
     """Listeners that wait, because the database is a copy: ``services/copies.py``."""
     outages: RelayOutages = field(default_factory=RelayOutages)
     """Relays whose receiver is unreachable."""
+    tallies: list[Tally] = field(default_factory=list)
+    """Drains that count what is settled."""
+    limit: Tally | None = None
+    """That of a drain with a limit: no loop hands out more than it has left."""
 
     refusals: defaultdict[str, Refusals] = field(default_factory=lambda: defaultdict(Refusals))
     """What the database refuses, by listener."""
+
+    @contextmanager
+    def tallied(self, tally: Tally) -> Iterator[None]:
+        """*tally* counts meanwhile. That of the drain for which the consumer runs counts from its
+        start to its end anyway."""
+        if tally in self.tallies:
+            yield
+            return
+        self.tallies.append(tally)
+        try:
+            yield
+        finally:
+            self.tallies.remove(tally)
