@@ -78,12 +78,12 @@ def declare(
     _check_name(name)
     if on is None:
         call = inspect_handler(name, handler)
-        if call.payload_class is None:
+        if call.payload is None or not call.payload.classes:
             raise ConfigError(
                 f"listener {name!r} needs on=: event types, or an argument annotated as "
                 "Event[SomeEventType]"
             )
-        on = call.payload_class
+        on = call.payload.classes
     types = patterns(name, on)
     category = None if settings is None else settings.category_by_type.common(types)
     if category is not None:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from ..errors import ConfigError
 from ..event.event import Event
+from ..event.wanted import Wanted, wanted
 
 Handler: TypeAlias = Callable[..., Any]
 """``(event)``, ``(event, session)``, ``(events)`` or ``(events, session)``; async or not."""
@@ -29,6 +30,8 @@ class Forwarding(Protocol):
 
     epoch: int
     """The database's epoch; set once it is known, and whenever it changes."""
+    payload: Wanted | None
+    """What its own functions of an event ask for."""
 
     async def close(self) -> None:
         """The consumer has ended: nothing more is sent."""
@@ -42,8 +45,8 @@ class Call:
     is_async: bool
     session: Literal["none", "async", "sync"]
     batch: bool
-    payload_class: type | None
-    """From ``Event[OrderPlaced]``; None if the annotation does not say."""
+    payload: Wanted | None = None
+    """From ``Event[OrderPlaced]``; None if the annotation names no class: it gets JSON."""
 
 
 def inspect_handler(name: str, handler: Handler) -> Call:
@@ -64,11 +67,11 @@ def inspect_handler(name: str, handler: Handler) -> Call:
     is_async = _is_async(handler)
     hints = _hints(handler)
     first, *rest = parameters
-    batch, payload_class = _event_argument(name, hints.get(first.name, first.annotation))
+    batch, payload = _event_argument(name, hints.get(first.name, first.annotation))
     session: Literal["none", "async", "sync"] = "none"
     if rest:
         session = _session_argument(name, rest[0], hints, is_async=is_async)
-    return Call(is_async=is_async, session=session, batch=batch, payload_class=payload_class)
+    return Call(is_async=is_async, session=session, batch=batch, payload=payload)
 
 
 def _parameters(name: str, handler: Handler) -> list[inspect.Parameter]:
@@ -134,17 +137,18 @@ def _hints_one_by_one(target: Any) -> dict[str, Any]:
     return found
 
 
-def _event_argument(name: str, annotation: Any) -> tuple[bool, type | None]:
+def _event_argument(name: str, annotation: Any) -> tuple[bool, Wanted | None]:
     if isinstance(annotation, str):  # not resolvable at run time
         outer = annotation.partition("[")[0].rpartition(".")[2]
-        return outer in {"List", *(each.__name__ for each in _BATCHES)}, None
+        is_batch = outer in {"List", *(each.__name__ for each in _BATCHES)}
+        return is_batch, wanted(annotation.partition("Event[")[2])
     origin = typing.get_origin(annotation) or annotation
     if origin is Event:
-        return False, _payload_class(annotation)
+        return False, _payload(annotation)
     if origin in _BATCHES:
         inner = (*typing.get_args(annotation), Event)[0]
         if (typing.get_origin(inner) or inner) is Event:
-            return True, _payload_class(inner)
+            return True, _payload(inner)
     if annotation in _PLAIN:
         return False, None
     raise ConfigError(
@@ -153,14 +157,18 @@ def _event_argument(name: str, annotation: Any) -> tuple[bool, type | None]:
     )
 
 
-def _payload_class(annotation: Any) -> type | None:
+def _payload(annotation: Any) -> Wanted | None:
     arguments = typing.get_args(annotation)
-    if not arguments:
-        return None
-    payload = arguments[0]
-    if payload in _PLAIN or not isinstance(payload, type):
-        return None
-    return payload
+    return wanted(arguments[0]) if arguments else None
+
+
+def payload_for(function: Handler) -> Wanted | None:
+    """The payload that a function of one event asks for by its annotation. It may be any callable:
+    what can't be read is no annotation."""
+    with contextlib.suppress(Exception):
+        (first, *_) = inspect.signature(function).parameters.values()
+        return _event_argument("", _hints(function).get(first.name, first.annotation))[1]
+    return None
 
 
 def _session_argument(

@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict
 from uuid import UUID, SafeUUID
 
 from ..errors import DecodeError, PayloadNotKnown, WrongArgument
@@ -21,7 +21,14 @@ from .validation import checked_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-P_co = TypeVar("P_co", covariant=True)
+    from typing_extensions import TypeVar
+
+    # ``Event`` alone, in an annotation, is ``Event[Any]``. Only type checkers read the default.
+    P_co = TypeVar("P_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    P_co = TypeVar("P_co", covariant=True)
 
 Scalar: TypeAlias = (
     str | float | bool | UUID | date | time_of_day | timedelta | Decimal | Enum | None

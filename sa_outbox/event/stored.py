@@ -2,27 +2,29 @@
 handlers modify things.
 
 What a handler may never read stays as it is stored: payload, headers, times. Whoever reads one that
-can't be decoded gets :class:`DecodeError`, which fails the attempt. A payload with a class is built
-at once, and so is all of a batch: an event of it that can't be read must fail alone.
+can't be decoded gets :class:`DecodeError`, which fails the attempt. At once, older versions are
+upgraded, the object is built that the handler's annotation asks for, and everything of a batch is
+decoded: an event of it that can't be read must fail alone.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, get_origin
 
 from ..errors import DecodeError
 from .event import Event, EventFields, as_time
 from .row import CREATED_AT, EVENT_TYPE, HEADERS, RUN_AT
-from .types import event_types, version_of
+from .types import build, event_types, version_of
+
+if TYPE_CHECKING:
+    from .wanted import Wanted
 
 _new, _set = object.__new__, object.__setattr__
 _FIRST_TIME, _LAST_TIME = -62135596800.0, 253402300799.0
 """The years 1 to 9999, in seconds since 1970."""
 
 
-def load_event(row: Any, payload_class: type | None) -> Event[Any]:
+def load_event(row: Any, wanted: Wanted | None) -> Event[Any]:
     """The event of *row*, decoded as far as it must be.
 
     Raises :class:`DecodeError` for a time or headers that can't be right, and for a payload that
@@ -51,47 +53,60 @@ def load_event(row: Any, payload_class: type | None) -> Event[Any]:
         as_time(row[RUN_AT])
     if row[HEADERS][:1] != "{":
         raise DecodeError("the stored headers are not an object")
-    if payload_class is not None or event_types.knows(row[EVENT_TYPE]):
-        _build_payload(event, payload_class)
+    if wanted is not None:
+        _build_payload(event, wanted)
+    elif event_types.has_upcasters(row[EVENT_TYPE]):
+        _upgrade_payload(event)
     return event
 
 
-def load_whole(row: Any, payload_class: type | None) -> Event[Any]:
+def load_whole(row: Any, wanted: Wanted | None) -> Event[Any]:
     """``load_event``, and everything of it can be decoded."""
-    event = load_event(row, payload_class)
+    event = load_event(row, wanted)
     _ = event.headers, event.payload
     return event
 
 
-def load_to_forward(row: Any, payload_class: type | None) -> Event[Any]:
+def load_to_forward(row: Any, wanted: Wanted | None) -> Event[Any]:
     """``load_event`` for a relay, with headers that can be decoded. Most relays send the payload as
-    it is stored, unless it has a class: then older versions are upgraded before they are sent."""
-    event = load_event(row, payload_class)
+    it is stored; older versions that have upcasters are upgraded before they are sent."""
+    event = load_event(row, wanted)
     _ = event.headers
     return event
 
 
-def _build_payload(event: Event[Any], payload_class: type | None) -> None:
+def _build_payload(event: Event[Any], wanted: Wanted) -> None:
     name = event.event_type
-    payload = event_types.load(name, version_of(event.headers), event.payload)
-    if payload_class is not None and not _fits(payload, payload_class):
-        payload = _converted(payload, payload_class, name)
-    _set(event, "_payload", payload)
+    registered = event_types.class_of(name)
+    form = wanted.form_of(registered)
+    if registered is not None and (get_origin(form) or form) is registered:
+        _upgrade(event, version_of(event.headers))
+    else:
+        _upgrade_payload(event)
+    if form is None:
+        return
+    payload = event.payload
+    if not _fits(payload, form):
+        _set(event, "_payload", build(form, payload, name))
 
 
-def _fits(payload: Any, payload_class: type) -> bool:
+def _upgrade_payload(event: Event[Any]) -> None:
+    """Take it to the current version, if upcasters lead there. Otherwise it stays as it is: nobody
+    asked for the class."""
+    version = version_of(event.headers)
+    if event_types.can_upgrade(event.event_type, version):
+        _upgrade(event, version)
+
+
+def _upgrade(event: Event[Any], version: int) -> None:
+    newest = event_types.version_of(event.event_type)
+    if version != newest:
+        _set(event, "_payload", event_types.upgrade(event.event_type, version, event.payload))
+        _set(event, "_headers", {**event.headers, "version": newest})
+
+
+def _fits(payload: Any, form: Any) -> bool:
     try:
-        return isinstance(payload, payload_class)
-    except TypeError:  # a TypedDict: the converter checks its content
+        return isinstance(payload, form)
+    except TypeError:  # a TypedDict or a generic: the converter checks its content
         return False
-
-
-def _converted(payload: Any, payload_class: type, event_type: str) -> Any:
-    validate = getattr(payload_class, "model_validate", None)
-    try:
-        return msgspec.convert(payload, payload_class) if validate is None else validate(payload)
-    except (ValueError, TypeError) as error:
-        raise DecodeError(
-            f"the payload of {event_type!r} does not fit {payload_class.__qualname__}, as which "
-            "the handler's argument is annotated"
-        ) from error

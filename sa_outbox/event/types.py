@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from ..errors import ConfigError, DecodeError, UnknownEventType
 from .event import Json
+from .objects import object_of
 from .validation import check_event_type
 
 T = TypeVar("T")
@@ -38,8 +37,9 @@ class EventTypes:
         self._by_class: dict[type, EventType[Any]] = {}
         self._by_name: dict[str, EventType[Any]] = {}
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
-        self.knows: Callable[[str], bool] = self._by_name.__contains__
-        """Whether a class is registered under a name. No method: it is asked for each event."""
+        self._upcast: set[str] = set()
+        self.has_upcasters: Callable[[str], bool] = self._upcast.__contains__
+        """Whether payloads of a name may need upgrading. No method: it is asked for each event."""
 
     def register(self, name: str, *, version: int = 1) -> Callable[[type[T]], type[T]]:
         """Class decorator: store objects of this class as events of type *name*.
@@ -69,6 +69,7 @@ class EventTypes:
             if earlier is not None and not _same_definition(earlier, function):
                 raise ConfigError(f"{name!r} has an upcaster from version {since} already")
             self._upcasters[name, since] = function
+            self._upcast.add(name)
             return function
 
         return decorate
@@ -89,18 +90,36 @@ class EventTypes:
         known = self._by_name.get(name)
         return None if known is None else known.version
 
+    def class_of(self, name: str) -> type | None:
+        """The class registered under a name."""
+        known = self._by_name.get(name)
+        return None if known is None else known.payload_class
+
     def load(self, name: str, version: int, payload: Any) -> Any:
         """Build the registered object from decoded JSON; the payload of an unregistered name stays
         JSON."""
         known = self._by_name.get(name)
         if known is None:
             return payload
-        if version > known.version:
+        upgraded = self.upgrade(name, version, payload)
+        return build(known.payload_class, upgraded, name)
+
+    def can_upgrade(self, name: str, version: int) -> bool:
+        """Whether *version* is an older one, from which upcasters lead to the current one."""
+        newest = self.version_of(name) or version
+        steps = range(version, newest)
+        return bool(steps) and all((name, since) in self._upcasters for since in steps)
+
+    def upgrade(self, name: str, version: int, payload: Any) -> Any:
+        """The decoded JSON of a registered name, in its current version. Raises
+        :class:`DecodeError`."""
+        newest = self.version_of(name) or version
+        if version > newest:
             raise DecodeError(
-                f"{name!r} was written in version {version}, this process knows {known.version}: "
+                f"{name!r} was written in version {version}, this process knows {newest}: "
                 "deploy the newer code to the consumer"
             )
-        for since in range(version, known.version):
+        for since in range(version, newest):
             upcaster = self._upcasters.get((name, since))
             if upcaster is None:
                 raise DecodeError(f"{name!r} has no upcaster from version {since}")
@@ -110,7 +129,7 @@ class EventTypes:
                 raise DecodeError(
                     f"the upcaster of {name!r} from version {since} failed: {type(error).__name__}"
                 ) from error
-        return _convert(known, payload)
+        return payload
 
     def _add(self, new: EventType[Any]) -> None:
         holder = self._by_name.get(new.name)
@@ -133,9 +152,10 @@ def _same_definition(one: Any, other: Any) -> bool:
 
 def _check_aliases(cls: type) -> None:
     """Refuse a pydantic model that is written under one name and read under another."""
+    by_name = getattr(cls, "model_config", {}).get("validate_by_alias") is False
     for name, each in getattr(cls, "model_fields", {}).items():
         written = each.serialization_alias or each.alias or name
-        read = each.validation_alias or each.alias or name
+        read = name if by_name else each.validation_alias or each.alias or name
         if read != written:
             raise ConfigError(
                 f"{cls.__qualname__}.{name} is written as {written!r} and read as {read!r}: an "
@@ -143,19 +163,15 @@ def _check_aliases(cls: type) -> None:
             )
 
 
-def _convert(known: EventType[Any], payload: Any) -> Any:
-    cls = known.payload_class
-    validate = getattr(cls, "model_validate", None)
+def build(cls: Any, payload: Any, name: str) -> Any:
+    """An object of *cls* from the decoded JSON of an event type. Raises :class:`DecodeError`."""
     try:
-        if validate is not None:
-            return validate(payload)
-        return msgspec.convert(payload, cls)
+        return object_of(cls, payload)
     except (ValueError, TypeError) as error:
         # Both msgspec.ValidationError and pydantic's are ValueErrors. The text of pydantic's
         # contains the input: it stays in the cause and out of our message.
-        raise DecodeError(
-            f"the payload does not fit {cls.__qualname__} ({known.name!r} version {known.version})"
-        ) from error
+        shown = cls.__qualname__ if isinstance(cls, type) else str(cls)
+        raise DecodeError(f"the payload of {name!r} does not fit {shown}") from error
 
 
 event_types = EventTypes()

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sa_outbox.declare.declaration import declare
+from sa_outbox.declare.handler import payload_for
 from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
 from sa_outbox.policy.checks import check_span
@@ -68,7 +69,14 @@ def declare_relay(
         )
     make = _mapped(name, map) if map is not None else _enveloped(name, relay, to, envelope)
     mode = checked_order(f"order of listener {name!r}", options.get("order", Listener.order))
-    forward = Forward(relay, make, order=mode.name, timeout=timeout.total_seconds())
+    own = map if map is not None else to
+    forward = Forward(
+        relay,
+        make,
+        order=mode.name,
+        timeout=timeout.total_seconds(),
+        payload=payload_for(own) if callable(own) else None,
+    )
     retry = getattr(relay, "retry", RETRY)
     options = {"batch_size": BATCH, "retry": retry, "external": True, **options}
     options |= {"timeout": timeout + SPARE, "forwarding": forward}

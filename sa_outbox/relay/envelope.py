@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from sa_outbox.errors import ConfigError
-from sa_outbox.event.codec import encode_plain
+from sa_outbox.event.codec import encode_loaded, encode_plain
 from sa_outbox.event.event import stored_text
 
 from .message import JSON, Message
@@ -47,9 +47,10 @@ def sequence(epoch: int, position: int | None) -> str:
 
 
 def _body(event: Event[Any]) -> bytes:
-    """The payload as stored; encoded as JSON if it had to be decoded, or without a database."""
+    """The payload as stored; encoded again if it was decoded, perhaps to an object of a
+    class; or without a database."""
     text = stored_text(event)
-    return (encode_plain(event.payload) if text is None else text).encode()
+    return (encode_loaded(event.payload) if text is None else text).encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sa_outbox.event.event import Event
+    from sa_outbox.event.wanted import Wanted
     from sa_outbox.policy.order import Order
 
     from .message import Answer, Relay
@@ -38,10 +39,13 @@ class Forward:
         *,
         order: Order,
         timeout: float,
+        payload: Wanted | None = None,
     ) -> None:
         self.relay = relay
         self.epoch = 0
         """The database's epoch; set by the consumer."""
+        self.payload = payload
+        """What the program's ``map`` or ``to`` asks for by its annotation; None: JSON."""
         self._make = make
         self._lane_of = ORDER_MODES[order].lane
         self._timeout = timeout

@@ -48,6 +48,24 @@ async def untyped(event: Event[Json]) -> None:
     assert_type(event.payload, Json)
 
 
+@outbox.listener("bare", on="order.*")
+async def bare(event: Event) -> None:
+    """``Event`` alone is ``Event[Any]``, and no checker asks for more."""
+    assert_type(event, Event[Any])
+    assert_type(event.payload, Any)
+    event.payload["order_id"]
+
+
+@outbox.listener("bare batches", on="order.*")
+async def bare_batches(events: Sequence[Event]) -> None:
+    assert_type(events[0].payload, Any)
+
+
+@outbox.listener("either", on=[OrderShipped, "order.*"])
+async def either(event: Event[OrderShipped | dict[str, object]]) -> None:
+    assert_type(event.payload, OrderShipped | dict[str, object])
+
+
 @outbox.listener("batches")
 async def batches(events: Sequence[Event[OrderShipped]]) -> int:
     assert_type(events[0].payload, OrderShipped)

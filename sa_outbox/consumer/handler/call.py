@@ -78,17 +78,18 @@ class HandlerCall:
         # Of a batch, an event that can't be read must fail alone; a span reads the headers.
         load = load_whole if call.batch or self._tracing is not None else load_event
         self._load = load if listener.forwarding is None else load_to_forward
+        self._wanted = call.payload if listener.forwarding is None else listener.forwarding.payload
         self.give_way_at = 0.0
 
     def close(self) -> None:
         self.deadline.leave()
 
     def load(self, item: InFlight) -> Event[Any]:
-        return self._load(item.row, self._call.payload_class)
+        return self._load(item.row, self._wanted)
 
     def load_all(self, items: Sequence[InFlight]) -> list[Event[Any]]:
-        load, payload_class = self._load, self._call.payload_class
-        return [load(item.row, payload_class) for item in items]
+        load, wanted = self._load, self._wanted
+        return [load(item.row, wanted) for item in items]
 
     async def __call__(
         self, items: Sequence[InFlight], argument: Any, session: Any = None
@@ -146,7 +147,7 @@ class HandlerCall:
         """For a plain handler: call it for one event after the other, until one fails. None:
         nothing is left, or somebody wants it to end. What every event costs is spent here."""
         handler, load, deadline = self._handler, self._load, self.deadline
-        payload_class = self._call.payload_class
+        wanted = self._wanted
         earlier, now = handled.set(None), monotonic()
         try:
             while not (feed.is_stopping or gate.is_closed):
@@ -155,7 +156,7 @@ class HandlerCall:
                     return None
                 item.outcome, item.failure = "done", None
                 try:
-                    event = self.argument = load(item.row, payload_class)
+                    event = self.argument = load(item.row, wanted)
                 except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
                     unreadable(item, error)
                     continue
