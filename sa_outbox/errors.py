@@ -50,12 +50,13 @@ Each class has a ``code``; ``docs/errors.md`` has an entry for each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
+from uuid import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Sequence
 
 
 class OutboxError(Exception):
@@ -75,6 +76,13 @@ def _restored(
     error = cls.__new__(cls, *args)
     error.__dict__.update(attributes)
     return error
+
+
+def _check_text(cls: str, **values: object) -> None:
+    """Raise TypeError, which fails the attempt: what was meant is not known."""
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{cls}: {name} must be a str, not {type(value).__name__}")
 
 
 class ConfigError(OutboxError, ValueError):
@@ -447,6 +455,9 @@ class RetryLater(OutboxError):
     code = "retry-later"
 
     def __init__(self, reason: str = "", *, delay: timedelta | None = None) -> None:
+        if isinstance(reason, timedelta):
+            raise TypeError("RetryLater: pass the delay by name, RetryLater(delay=...)")
+        _check_text("RetryLater", reason=reason)
         if delay is not None and not isinstance(delay, timedelta):
             raise TypeError(f"RetryLater: delay must be a timedelta, not {delay!r}")
         super().__init__(reason)
@@ -460,6 +471,7 @@ class Reject(OutboxError):
     code = "reject"
 
     def __init__(self, reason: str) -> None:
+        _check_text("Reject", reason=reason)
         super().__init__(reason)
         self.reason = reason
 
@@ -474,6 +486,17 @@ class SomeFailed(OutboxError):
     code = "some-failed"
 
     def __init__(self, errors: Mapping[UUID, BaseException]) -> None:
+        if not isinstance(errors, Mapping):
+            raise TypeError(
+                "SomeFailed: errors must be a mapping from event_id to error, not "
+                + type(errors).__name__
+            )
+        for event_id, error in errors.items():
+            if not isinstance(event_id, UUID) or not isinstance(error, BaseException):
+                raise TypeError(
+                    "SomeFailed: errors must map each failed event's event_id to an error, not "
+                    f"{type(event_id).__name__} to {type(error).__name__}"
+                )
         super().__init__(f"{len(errors)} events of the batch failed")
         self.errors = dict(errors)
 
@@ -493,6 +516,7 @@ class Undeliverable(RelayError):
     code = "undeliverable"
 
     def __init__(self, reason: str, *, kind: str = "refused") -> None:
+        _check_text("Undeliverable", reason=reason, kind=kind)
         super().__init__(reason)
         self.kind = kind
 

@@ -77,7 +77,7 @@ class Outbox(Producer):
         super().__init__(
             Settings(
                 names=Names(schema=schema, prefix=prefix, channel=channel),
-                limits=limits or Limits(),
+                limits=Limits() if limits is None else limits,
                 notify=notify,
                 idempotency_key_lifetime=idempotency_key_lifetime,
                 redact=redact,

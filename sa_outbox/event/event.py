@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
 from enum import Enum
-from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict
-from uuid import UUID, SafeUUID
+from uuid import UUID
 
 from ..errors import DecodeError, PayloadNotKnown, WrongArgument
 from .codec import decode
-from .validation import checked_text
+from .ids import uuid7
+from .validation import check_kinds, checked_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +65,7 @@ OWN_TYPES: Final = "outbox."
 """Prefix of the outbox's own event types; nobody else may add such events."""
 NOT_KNOWN: Final = _NotKnown.NOT_KNOWN
 MAX_REFERENCE_BYTES: Final = 1000
-_new, _set = object.__new__, object.__setattr__
+_set = object.__setattr__
 
 left_results: set[str] = set()
 """Event types for which a handler of this process has left a result. Usually empty, which avoids
@@ -143,6 +141,14 @@ class Event(EventFields[P_co]):
         position: int | None = None,
         created_at: datetime | None = None,
     ) -> None:
+        check_kinds(str, event_type=event_type)
+        check_kinds(str, or_none=True, tenant=tenant, idempotency_key=idempotency_key)
+        check_kinds(datetime, or_none=True, run_at=run_at, created_at=created_at)
+        check_kinds(int, or_none=True, priority=priority, position=position)
+        check_kinds(UUID, or_none=True, event_id=event_id)
+        check_kinds(Mapping, or_none=True, headers=headers)
+        if key is not NOT_KNOWN:
+            check_kinds(str, or_none=True, key=key)
         _set(self, "event_type", event_type)
         _set(self, "_payload", payload)
         _set(self, "_text", None)
@@ -271,29 +277,3 @@ def now_duplicate(event: Event[object], original: UUID | None) -> None:
 def now_cancel_requested(event: Event[object]) -> None:
     """Mark *event* as cancelled: its handler should give up. Called by the consumer."""
     _set(event, "_cancel_requested", True)  # noqa: FBT003 - the value
-
-
-# Not os.urandom: that is a system call per event. Not the module-level generator: programs seed
-# that one, and two processes with one seed would generate the same ids.
-_random = Random()  # noqa: S311 - an id, not a secret
-os.register_at_fork(after_in_child=_random.seed)
-
-
-def uuid7() -> UUID:
-    """A version 7 UUID: Unix milliseconds, 12 bits of the fraction, 62 random bits.
-
-    Being ordered by time, it keeps index pages warm. Not a secret: it reveals when it was created.
-    """
-    milliseconds, fraction = divmod(time.time_ns(), 1_000_000)
-    made = _new(UUID)  # without its checks of what the number may be: two thirds of the time
-    _set(
-        made,
-        "int",
-        (milliseconds & 0xFFFF_FFFF_FFFF) << 80
-        | 0x7 << 76
-        | (fraction * 4096 // 1_000_000) << 64
-        | 0b10 << 62
-        | _random.getrandbits(62),
-    )
-    _set(made, "is_safe", SafeUUID.unknown)
-    return made

@@ -53,6 +53,8 @@ class EventTypes:
             raise ConfigError(f"version of {name!r} must be 1 or more, not {version!r}")
 
         def decorate(cls: type[T]) -> type[T]:
+            if not isinstance(cls, type):
+                raise ConfigError(f"@event_type({name!r}) is for a class, not {cls!r:.40}")
             self._add(EventType(name, version, cls))
             return cls
 
@@ -65,6 +67,8 @@ class EventTypes:
             raise ConfigError(f"since must be a version, 1 or more, not {since!r}")
 
         def decorate(function: Upcaster) -> Upcaster:
+            if not callable(function):
+                raise ConfigError(f"@upcaster({name!r}) is for a function, not {function!r:.40}")
             earlier = self._upcasters.get((name, since))
             if earlier is not None and not _same_definition(earlier, function):
                 raise ConfigError(f"{name!r} has an upcaster from version {since} already")

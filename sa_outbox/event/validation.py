@@ -64,6 +64,16 @@ def is_event_type(name: str) -> bool:
     return len(name) <= MAX_EVENT_TYPE_CHARACTERS and _EVENT_TYPE.fullmatch(name) is not None
 
 
+def check_kinds(kind: type, *, or_none: bool = False, **values: object) -> None:
+    """Raise :class:`WrongArgument` for the first of *values* that is not a *kind*."""
+    for field, value in values.items():
+        if isinstance(value, kind) or (value is None and or_none):
+            continue
+        raise WrongArgument(
+            f"{field} must be a {kind.__name__}, not {type(value).__name__}", field=field
+        )
+
+
 def checked_text(field: str, value: str | None, *, most: int = MAX_KEY_BYTES) -> str | None:
     """Check a key, tenant or idempotency key: None, or printable text of 1 to *most* bytes."""
     if value is None:

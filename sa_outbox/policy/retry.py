@@ -67,7 +67,7 @@ class RetryPolicy:
             object.__setattr__(self, "attempts", len(self.schedule) + 1)
         if type(self.attempts) is not int or self.attempts < 1:
             raise ConfigError(f"attempts must be 1 or more, not {self.attempts!r}")
-        if not isinstance(self.factor, (int, float)) or not 1 <= self.factor < inf:
+        if type(self.factor) not in (int, float) or not 1 <= self.factor < inf:
             raise ConfigError(f"factor must be a number, 1 or more, not {self.factor!r}")
         if type(self.jitter) is not bool:
             raise ConfigError(f"jitter must be True or False, not {self.jitter!r}")

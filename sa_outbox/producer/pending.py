@@ -10,7 +10,8 @@ from ..event import tracing
 from ..event.causation import handled, link_to_cause
 from ..event.codec import encode, encode_plain
 from ..event.context import fill_in
-from ..event.event import NOT_KNOWN, Event, EventFields, now_duplicate, now_known, uuid7
+from ..event.event import NOT_KNOWN, Event, EventFields, now_duplicate, now_known
+from ..event.ids import uuid7
 from ..event.types import event_types
 from ..event.validation import (
     check_event_type,

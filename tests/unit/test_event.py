@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from sa_outbox import Event
 from sa_outbox.errors import InvalidEvent, PayloadNotKnown, WrongArgument
-from sa_outbox.event.event import NOT_KNOWN, now_cancel_requested, now_duplicate, now_known, uuid7
+from sa_outbox.event.event import NOT_KNOWN, now_cancel_requested, now_duplicate, now_known
+from sa_outbox.event.ids import uuid7
 
 SLOTS = [name for name in Event.__mro__[1].__slots__ if name not in ("__weakref__", "_text")]  # type: ignore[attr-defined]  # its fields
 

@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from sa_outbox import Event, Outbox
-from sa_outbox.event.event import EventFields, uuid7
+from sa_outbox.event.event import EventFields
+from sa_outbox.event.ids import uuid7
 from sa_outbox.producer.pending import make_pending
 
 LATER = datetime(2031, 1, 1, tzinfo=UTC)

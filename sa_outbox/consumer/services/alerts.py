@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from sa_outbox.event.event import OWN_TYPES, uuid7
+from sa_outbox.event.event import OWN_TYPES
+from sa_outbox.event.ids import uuid7
 from sa_outbox.observe import DatabaseAway
 
 from ..connection.errors import is_database_error

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sa_outbox.errors import DecodeError
 from sa_outbox.event.causation import DEPTH, TREE
 from sa_outbox.event.codec import decode
-from sa_outbox.event.event import OWN_TYPES, uuid7
+from sa_outbox.event.event import OWN_TYPES
+from sa_outbox.event.ids import uuid7
 from sa_outbox.event.row import HEADERS, TENANT
 
 if TYPE_CHECKING:
