@@ -38,8 +38,10 @@ class EventTypes:
         self._by_name: dict[str, EventType[Any]] = {}
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
         self._upcast: set[str] = set()
+        self.knows: Callable[[str], bool] = self._by_name.__contains__
+        """Whether a class is registered under a name. No method: it is asked for each event."""
         self.has_upcasters: Callable[[str], bool] = self._upcast.__contains__
-        """Whether payloads of a name may need upgrading. No method: it is asked for each event."""
+        """Whether payloads of a name may need upgrading; asked for each event too."""
 
     def register(self, name: str, *, version: int = 1) -> Callable[[type[T]], type[T]]:
         """Class decorator: store objects of this class as events of type *name*.
