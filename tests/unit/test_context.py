@@ -118,6 +118,12 @@ class TestContext:
 
         assert (event.tenant, event.headers["project_id"]) == ("acme", "p1")
 
+    def test_a_context_with_a_project_alone_holds_with_and_without_a_tenant(self) -> None:
+        with event_context(project_id="p1"):
+            projects = [added(tenant=each).headers["project_id"] for each in (None, "acme")]
+
+        assert projects == ["p1", "p1"]
+
     def test_it_is_that_of_the_call_and_not_of_the_flush(self) -> None:
         with event_context(tenant="acme", request_id="r1"):
             pending = make_pending("order.paid", lambda: {"id": 1}, Limits())

@@ -36,6 +36,26 @@ def test_a_field_is_masked_at_any_depth_with_all_that_is_in_it() -> None:
     }
 
 
+def test_the_case_of_a_pattern_does_not_matter() -> None:
+    masks = Masks(["apiToken", "Card.*"])
+
+    payload = {"apiToken": 1, "apitoken": 2, "CARD": {"number": 3}}
+    assert masks.shown(payload) == {"apiToken": MASK, "apitoken": MASK, "CARD": {"number": MASK}}
+
+
+def test_a_pattern_of_several_names_is_the_end_of_a_path() -> None:
+    masks = Masks(["user.card.number"])
+
+    card = {"card": {"number": 4242, "name": "ada"}}
+    masked = {"card": {"number": MASK, "name": "ada"}}
+    assert masks.shown({"user": card, "order": {"user": card}}) == {
+        "user": masked,
+        "order": {"user": masked},
+    }
+    apart = {**card, "user": {"other": card}}
+    assert masks.shown(apart) == apart
+
+
 @given(JSON)
 def test_what_was_not_edited_comes_back_as_it_was(payload: Any) -> None:
     shown, behind = MASKS.numbered(payload)
@@ -83,6 +103,19 @@ def test_an_edit_that_loses_moves_or_doubles_one_is_refused(edit: Any, why: str)
 def test_a_payload_that_looks_masked_by_itself_is_not_edited() -> None:
     with pytest.raises(EditRefused, match="looks like"):
         MASKS.numbered({"note": "«masked 1»"})
+
+
+def test_a_masked_value_that_looks_masked_is_no_reason_against_an_edit() -> None:
+    """Nobody sees it: a number can't be taken for it."""
+    payload = {"password": "«masked 1»"}
+
+    assert MASKS.restored(*MASKS.numbered(payload)) == payload
+
+
+@pytest.mark.parametrize("text", ["«masked 1» and more", "x«masked 1»", "«masked 01»"])
+def test_text_around_a_number_is_text(text: str) -> None:
+    with pytest.raises(EditRefused, match="«masked 1» is missing"):
+        MASKS.restored({"password": text}, MASKS.numbered({"password": "s3cret"})[1])
 
 
 @pytest.mark.parametrize("patterns", ["password", ["a..b"], [""], [7]])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sa_outbox import Reject, RetryLater, RetryPolicy
 from sa_outbox.database.tables import STATES
-from sa_outbox.errors import HandlerTimeout, OutboxError
+from sa_outbox.errors import HandlerTimeout, OutboxError, Undeliverable
 from sa_outbox.policy.delivery import (
     DONE,
     LONGEST,
@@ -89,6 +89,9 @@ class TestReject:
         outcome = decide(Reject("no"), attempt=attempt, policy=policy, chance=chance, now=NOW)
 
         assert outcome == Dead("rejected")
+
+    def test_what_a_receiver_never_accepts_is_rejected_at_the_first_attempt(self) -> None:
+        assert outcome_of(Undeliverable("too large")) == Dead("rejected")
 
     def test_it_stays_rejected_when_its_class_is_final_too(self) -> None:
         policy = RetryPolicy(final_on=(OutboxError,))
@@ -177,19 +180,35 @@ class TestRetryLater:
 
         assert outcome_of(Busy()) == Retry(timedelta(seconds=2))
 
-    def test_a_delay_that_raises_or_became_something_else_is_none(self) -> None:
+    @pytest.mark.parametrize("raised", [RuntimeError, SystemExit, asyncio.CancelledError])
+    def test_a_delay_that_raises_is_none(self, raised: type[BaseException]) -> None:
         class Odd(RetryLater):
             @property
             def delay(self) -> NoReturn:
-                raise RuntimeError
+                raise raised
 
             @delay.setter
             def delay(self, value: object) -> None: ...
 
+        assert outcome_of(Odd()) == Retry(timedelta(seconds=2))
+
+    def test_a_delay_that_became_something_else_is_none(self) -> None:
         changed = RetryLater(delay=timedelta(1))
         changed.delay = 5  # type: ignore[assignment]  # that is the point
 
-        assert outcome_of(Odd()) == outcome_of(changed) == Retry(timedelta(seconds=2))
+        assert outcome_of(changed) == Retry(timedelta(seconds=2))
+
+    def test_it_may_be_years_but_not_more_than_ten(self) -> None:
+        years = timedelta(days=9 * 365)
+
+        assert outcome_of(RetryLater(delay=years)) == Retry(years)
+        assert outcome_of(RetryLater(delay=timedelta.max)) == Retry(timedelta(days=3650))
+
+    def test_the_delay_of_any_other_error_means_nothing(self) -> None:
+        error = ValueError()
+        error.delay = timedelta(hours=1)  # type: ignore[attr-defined]  # somebody's
+
+        assert outcome_of(error) == Retry(timedelta(seconds=2))
 
 
 class TestRetryOn:

@@ -69,6 +69,12 @@ class TestLikeASet:
         part.add(1, 100)
         assert positions(gaps) == plain
 
+    def test_a_part_ends_in_the_middle_of_a_range(self) -> None:
+        gaps = Gaps([(1, 2), (4, 7)])
+
+        assert list(gaps.up_to(4)) == [(1, 2), (4, 4)]
+        assert list(gaps.up_to(6)) == [(1, 2), (4, 6)]
+
     @given(changes())
     def test_a_copy_goes_its_own_way(self, both: tuple[Gaps, set[int]]) -> None:
         gaps, plain = both
@@ -147,3 +153,8 @@ class TestSize:
 @given(st.sets(POSITIONS))
 def test_made_of_single_positions_it_is_the_same_set(ids: set[int]) -> None:
     assert positions(Gaps.of(sorted(ids))) == ids
+
+
+@pytest.mark.parametrize("ids", [[1, 3], [1, 4], [1, 2, 5], [1, 2, 4, 5, 9]], ids=str)
+def test_single_positions_that_are_apart_are_not_joined(ids: list[int]) -> None:
+    assert positions(Gaps.of(ids)) == set(ids)

@@ -361,7 +361,7 @@ class TestWhatItWants:
             ("*", ["a", "order.placed"], []),
             ("order.placed", ["order.placed"], ["order.placed2", "xorder.placed", "order_placed"]),
             ("order.*", ["order.", "order.placed", "order.a.b"], ["order", "orders.a"]),
-            (["a.*", "*.b", "c"], ["a.x", "x.b", "c"], ["x.y", "cc"]),
+            (["a.*", "*.b", "c"], ["a.x", "x.b", "c"], ["x.y", "cc", "x.b.y"]),
             ("o_der.*[x]", ["o_der.1[x]"], ["order.1[x]", "o_der.1x"]),
         ],
     )

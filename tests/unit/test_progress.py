@@ -60,6 +60,17 @@ class TestReading:
         assert progress.holes == Gaps([(1, 1), (3, 4)])
         assert progress.read_to == 5
 
+    @pytest.mark.parametrize("final", [0, 2])
+    def test_what_is_missing_at_the_end_of_a_read_may_still_appear_too(self, final: int) -> None:
+        """A read mostly ends at an id that is visible, but nothing here relies on that."""
+        progress = Progress(0)
+
+        progress.has_read([1, 2], [1, 2], upper=3, snapshot=look_at(ceiling=3, final=final))
+        assert progress.holes == Gaps([(3, 3)])
+
+        progress.has_read([3], [3], upper=3, snapshot=look_at(ceiling=3, final=final))
+        assert not progress.holes
+
     def test_what_is_missing_and_final_was_rolled_back(self) -> None:
         progress = Progress(0)
 
@@ -138,6 +149,13 @@ class TestSaving:
         progress.has_read([4], [4], upper=6, snapshot=look_at(ceiling=6))
 
         assert self.saved(progress, 4) == (6, "[[2,2],[5,5]]")
+
+    def test_a_late_event_at_the_cursor_stays_a_gap_until_it_is_settled(self) -> None:
+        progress = Progress(3, "[[3,3]]")
+        progress.has_read([3], [3], upper=3, snapshot=look_at(ceiling=3))
+
+        assert self.saved(progress) == (3, "[[3,3]]")
+        assert self.saved(progress, 3) == (3, "[]")
 
     def test_asking_what_would_be_saved_changes_nothing(self) -> None:
         progress = Progress(0)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.errors import ConfigError
-from sa_outbox.relay.http.addresses import DENIED_4, is_permitted, parse_networks
+from sa_outbox.relay.http.addresses import DENIED_4, is_permitted, parse_address, parse_networks
 from sa_outbox.relay.http.target import parse
 
 INSIDE = [
     *("0.0.0.0", "0.1.2.3", "127.255.255.254", "::ffff:7f00:1", "64:ff9b:1::7f00:1"),
-    *("10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255"),
+    *("10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "192.168.255.255"),
     *("127.0.0.1", "127.255.255.255", "169.254.169.254", "172.16.0.1", "172.31.255.255"),
     *("192.0.0.1", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.19.255.255"),
     *("198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255"),
@@ -100,10 +100,19 @@ class TestAddresses:
             assert not seen.is_loopback
             assert not seen.is_link_local
 
+    @pytest.mark.parametrize("text", ["fe80::1%lo", "2606:4700::1111%1"])
+    def test_an_address_with_a_zone_is_no_address_also_where_its_network_is_allowed(
+        self, text: str
+    ) -> None:
+        assert is_permitted(parse_address(text.partition("%")[0]), parse_networks(["fe80::/10"]))
+
+        with pytest.raises(ValueError, match="zone"):
+            parse_address(text)
+
     def test_the_list_holds_what_is_private(self) -> None:
         assert any(IPv4Address("169.254.169.254") in each for each in DENIED_4)
 
-    @pytest.mark.parametrize("given", ["10.0.0.0/8", ["10.0.0.1/8"], ["x"], [None]])
+    @pytest.mark.parametrize("given", ["10.0.0.0/8", ["10.0.0.1/8"], ["x"], [None], None, 7])
     def test_what_is_no_network(self, given: list[str]) -> None:
         with pytest.raises(ConfigError, match="allow"):
             parse_networks(given)
