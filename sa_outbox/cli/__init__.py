@@ -16,6 +16,7 @@ An expected failure is one line on stderr, never a traceback, and never a passwo
 ``status.py``               ``status``, ``top``
 ``doctor.py``               ``doctor``
 ``listeners.py``            ``listeners``
+``queues.py``               ``queues``
 ``events.py``               ``events``
 ``dead_letters.py``         ``dead-letters``: list and show
 ``dead_letter_actions.py``  ``dead-letters``: replay, discard, edit
@@ -51,6 +52,7 @@ COMMANDS = {
     "migrate": "schema:migrate",
     "monitoring": "monitoring:monitoring",
     "prune": "prune:prune",
+    "queues": "queues:queues",
     "repartition": "run:repartition",
     "revision": "schema:revision",
     "status": "status:status",

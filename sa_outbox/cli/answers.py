@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 
 
 def called(names: Names) -> str:
-    return f"outbox {names.prefix if names.schema is None else f'{names.schema}.{names.prefix}'}"
+    """``outbox``, or which one of several: ``outbox events.ob``."""
+    name = names.prefix if names.schema is None else f"{names.schema}.{names.prefix}"
+    return name if name == "outbox" else f"outbox {name}"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 dead letter``, ``2 dead letters``, ``2 deliveries``."""
+    if count == 1:
+        return f"{count:,} {noun}"
+    return (
+        f"{count:,} {noun[:-1]}ies"
+        if noun.endswith("y") and noun[-2:] != "ey"
+        else f"{count:,} {noun}s"
+    )
 
 
 @contextmanager

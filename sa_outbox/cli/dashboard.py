@@ -20,7 +20,7 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - the variable's name, not a 
 
 
 @click.command()
-@click.argument("target", metavar="[MODULE:ATTRIBUTE]", required=False)
+@click.argument("target", metavar="[MODULE:ATTRIBUTE]", required=False, envvar="SA_OUTBOX_APP")
 @database_url_option
 @names_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -72,8 +72,8 @@ def dashboard(
 ) -> None:
     """Inspect and repair the outbox in a browser.
 
-    With MODULE:ATTRIBUTE, an outbox of your program as in shop.app:outbox, it knows which events
-    your listeners want; without, it knows what the tables say.
+    With MODULE:ATTRIBUTE, an outbox of your program as in shop.app:outbox, or SA_OUTBOX_APP in the
+    environment, it knows which events your listeners want; without, it knows what the tables say.
 
     \b
     Examples:

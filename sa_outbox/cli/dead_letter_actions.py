@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .dead_letters import FILTERS, dead_letters, filter_of, filters, show_one
+from .answers import counted
+from .dead_letters import (
+    FILTERS,
+    dead_letters,
+    filter_of,
+    filters,
+    require_known,
+    show_one,
+)
 from .display import document
 from .operator import identity, operator_of, operator_options, place_of, place_options, yes_option
 
@@ -137,7 +146,8 @@ def edit(
         return letter.edits
 
     count = place.ask(work)
-    click.echo(f"dead letter {id_}: edited ({count}){', replayed' if replayed else ''}")
+    times = "once" if count == 1 else f"{count} times"
+    click.echo(f"dead letter {id_}: edited, {times} by now{'; replayed' if replayed else ''}")
 
 
 def _parsed(text: str, what: str) -> Any:
@@ -174,27 +184,40 @@ def _resolve(
         count = len(ids)
     else:
         count = _count(place, wanted)
+        if not count:
+            require_known(place, wanted)
+    some = counted(count, "dead letter")
     if dry_run or not count:
-        click.echo(f"{count} dead letters would be {what}")
+        click.echo(f"{some} would be {what}")
         return
     if wanted is not None or count > 1:
-        click.echo(f"{identity(place)}:\n{count} dead letters are to be {what}.", err=True)
+        click.echo(f"{identity(place)}:\n{some} will be {what}.", err=True)
         if not yes:
             click.confirm("Go on?", abort=True, err=True)
     done, left = 0, 0
-    with click.progressbar(length=count, label=what, file=sys.stderr) as progress:
+    with _progress(count, what) as advance:
         for batch in _batches(place, ids, wanted):
             resolved = resolve(batch)
             done, left = done + len(resolved.ids), left + len(resolved.left)
-            progress.update(len(batch))
-    click.echo(f"{done} dead letters {what}")
+            advance(len(batch))
+    click.echo(f"{counted(done, 'dead letter')} {what}")
     if left:
         click.echo(
-            f"{left} were left: resolved meanwhile, of an unknown listener, or already waiting",
+            f"not {what}: {left}. Resolved meanwhile, of an unknown listener, or already waiting",
             err=True,
         )
         if wanted is None:
             raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _progress(count: int, what: str) -> Iterator[Callable[[int], object]]:
+    """A bar on a terminal. Elsewhere its label alone would be printed, like an answer."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=count, label=what, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def _count(place: Place, wanted: DeadLetterFilter) -> int:

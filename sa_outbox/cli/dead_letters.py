@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
@@ -12,8 +13,11 @@ from .display import as_json, document, escaped, facts, moment, table
 from .operator import moment_option, place_of, place_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from sqlalchemy import Connection
+
+    from sa_outbox.database.tables import Tables
     from sa_outbox.operations.dead_letters import DeadLetterDetail, DeadLetterFilter
 
     from .operator import Place
@@ -24,7 +28,7 @@ FILTERS = ("listener", "types", "key", "tenant", "reason", "code", "since", "unt
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Inspect, replay, discard and edit deliveries that were given up.
+    """Inspect, replay, discard and edit what was given up.
 
     A replay goes only to the listener that gave the event up, from the dead letter's own copy, and
     in the order of its key.
@@ -99,6 +103,8 @@ def list_(
         "ID", "GIVEN UP", "LISTENER", "TYPE", "KEY", "TENANT", "REASON", "ATTEMPTS", "RESOLUTION",
         "CODE", "LAST ERROR",
     )  # fmt: skip
+    if not rows:
+        require_known(place, wanted)
     click.echo(table(headers, rows) if rows else "no dead letter")
     if page.next_before is not None:
         click.echo(f"there are more: --before {page.next_before}", err=True)
@@ -130,19 +136,42 @@ def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) ->
         "tenant": letter.tenant,
         "written": moment(letter.event_created_at),
         "given up": moment(letter.failed_at),
-        "reason": f"{letter.reason}, {letter.attempts} attempts, {letter.crashes} crashes",
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "crashes": letter.crashes,
         "resolution": resolved,
-        "why": letter.resolved_why,
+        "why": letter.resolved_why or "-",
         "edits": letter.edits,
     }
     errors = [
-        [each.get(name) for name in ("attempt", "at", "error", "code", "message")]
+        [each.get("attempt"), _at(each), *(each.get(name) for name in ("error", "code", "message"))]
         for each in found.errors
     ]
     click.echo(facts(pairs))
     click.echo("\n" + table(("ATTEMPT", "AT", "ERROR", "CODE", "MESSAGE"), errors))
     click.echo(f"\nheaders: {escaped(document(found.headers, masks), lines=True)}")
     click.echo(f"payload: {escaped(document(found.payload, masks), lines=True)}")
+
+
+def _at(error: Mapping[str, Any]) -> str:
+    """When an attempt failed; as it is stored if it is no time."""
+    try:
+        return moment(datetime.fromisoformat(error["at"]))
+    except (KeyError, TypeError, ValueError):
+        return str(error.get("at", "-"))
+
+
+def require_known(place: Place, wanted: DeadLetterFilter) -> None:
+    """Nothing was found: refuse a listener or an event type that looks like a typo."""
+    from sa_outbox.operations import known_names  # noqa: PLC0415 - rarely
+
+    def ask(connection: Connection, tables: Tables) -> str:
+        if wanted.listener is not None:
+            known_names.check_listener(connection, tables, wanted.listener)
+        return known_names.near_dead_types(connection, tables, wanted.types)
+
+    if near := place.ask(ask):
+        raise click.ClickException(f"no dead letter is of {' or '.join(wanted.types)}{near}")
 
 
 def show_one(place: Place, id_: int) -> DeadLetterDetail:

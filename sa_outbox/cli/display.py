@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -37,14 +38,14 @@ def escaped(value: object, *, lines: bool = False) -> str:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, width: int = 0) -> str:
     """Aligned columns, two spaces between them; numbers right-aligned. If it is wider than the
-    terminal, the widest columns are truncated first."""
+    terminal, the widest columns are truncated first; without a terminal nothing is."""
     cells = [[escaped(value) for value in row] for row in rows]
     widths = [
         max([_width(header), *(_width(row[at]) for row in cells)])
         for at, header in enumerate(headers)
     ]
     room = width or _terminal_width()
-    while sum(widths) + 2 * (len(widths) - 1) > room and max(widths) > NARROWEST:
+    while room and sum(widths) + 2 * (len(widths) - 1) > room and max(widths) > NARROWEST:
         widths[widths.index(max(widths))] -= 1
     right = [
         bool(rows) and all(isinstance(row[at], (int, float)) or row[at] is None for row in rows)
@@ -76,6 +77,13 @@ def span(seconds: float | None) -> str:
             rest = whole % size // smaller
             return f"{whole // size}{unit}" + (f" {rest}{name}" if rest else "")
     return f"{whole}s"
+
+
+def holder(*owners: str | None) -> str:
+    """``app-1:4711``: the host and the process of each lease's owner. What tells two consumers of
+    one process apart is left out."""
+    shown = dict.fromkeys(each.rpartition(":")[0] or each for each in owners if each)
+    return ", ".join(shown) or "-"
 
 
 def moment(at: datetime | None) -> str:
@@ -168,6 +176,9 @@ def _width(text: str) -> int:
 
 
 def _terminal_width() -> int:
+    """0: there is no terminal. COLUMNS has precedence: ``watch`` reads a pipe, and sets it."""
     import shutil  # noqa: PLC0415 - a few milliseconds that programs, who want JSON, need not wait
 
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return 0
     return shutil.get_terminal_size((200, 50)).columns

@@ -10,6 +10,7 @@ import click
 
 from sa_outbox import schema
 from sa_outbox.doctor import CODES, Finding, examine
+from sa_outbox.policy.checks import did_you_mean
 from sa_outbox.schema.connect import dsn_of, shown, tls_of
 from sa_outbox.schema.url import (
     database_url_option,
@@ -55,8 +56,8 @@ def doctor(
     """Report every problem, what it means, and how to fix it.
 
     Changes nothing. Run it as the role that consumes. With MODULE:ATTRIBUTE, where your Outbox is,
-    it also knows which listeners are declared. Exit code 1 if there is something to fix, 0 if
-    there are no findings or only informational ones.
+    or SA_OUTBOX_APP in the environment, it also knows which listeners are declared. Exit code 1 if
+    there is something to fix, 0 if there are no findings or only informational ones.
 
     \b
     Examples:
@@ -65,7 +66,8 @@ def doctor(
     """
     for code in ignored:
         if code not in CODES:
-            raise click.UsageError(f"there is no finding {code!r}; there are: {', '.join(CODES)}")
+            near = did_you_mean(code, CODES) or f"; there are: {', '.join(CODES)}"
+            raise click.UsageError(f"there is no finding {code!r}{near}")
     with cli_errors():
         outbox = None if app is None else _load(app)
         names = Names(schema=schema_name, prefix=prefix) if outbox is None else _names(outbox)

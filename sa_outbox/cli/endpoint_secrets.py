@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from .answers import cli_errors
+from .answers import cli_errors, counted
 from .operator import operator_of, operator_options, place_of, place_options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def rotate(*, name: str, secret_env: str | None, finish: bool, **options: Any) -
             c, tables, name, operator, secret=made, variable=secret_env
         )
     )
-    click.echo(f"endpoint {name}: messages are signed with {active} secret{'s' * (active > 1)}")
+    click.echo(f"endpoint {name}: messages are signed with {counted(active, 'secret')}")
     warn_of(secret_env)
     show_secret(made)
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .answers import cli_errors
+from .answers import cli_errors, counted
 from .display import as_json, document, escaped, facts, moment, table
 from .operator import (
+    app_option,
     confirm,
     moment_option,
     operator_of,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def events() -> None:
-    """Find events in the log, trace one through every listener, or erase it."""
+    """Find events in the log, trace one, or erase it."""
 
 
 @events.command("list")
@@ -83,6 +84,11 @@ def list_(
     ]
     headers = ("ID", "WRITTEN", "TYPE", "KEY", "TENANT", "PRIORITY", "EVENT ID")
     click.echo(table(headers, rows) if rows else "no event")
+    if not rows and types:
+        from sa_outbox.operations.known_names import near_event_types  # noqa: PLC0415 - rarely
+
+        if near := place.ask(lambda c, tables: near_event_types(c, tables, types)):
+            click.echo(f"no such type{near}", err=True)
     if page.next_before is not None:
         click.echo(f"there may be more: --before {page.next_before}", err=True)
 
@@ -90,11 +96,7 @@ def list_(
 @events.command()
 @click.argument("event", type=parse_event)
 @click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Cover this field.")
-@click.option(
-    "--app",
-    metavar="MODULE:OUTBOX",
-    help="The program's outbox, as for consume: shows which listeners want the event.",
-)
+@app_option("Without, the listeners are those that consumers have registered.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def show(
@@ -160,18 +162,18 @@ def erase(
 
 def _copies(erased: Erased, *, keys: bool) -> str:
     counts = {
-        "deliveries": erased.deliveries,
-        "dead letters": erased.dead_letters,
-        "results": erased.results,
-        "idempotency keys": erased.keys if keys else 0,
+        "delivery": erased.deliveries,
+        "dead letter": erased.dead_letters,
+        "result": erased.results,
+        "idempotency key": erased.keys if keys else 0,
     }
-    copies = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    copies = ", ".join(counted(count, name) for name, count in counts.items() if count)
     message = f"event {erased.position} ({escaped(erased.event_type)}, {erased.event_id})"
     message += f" with {copies}" if copies else ""
     if erased.unhandled:
         message += f"; not handled yet, and never will be, by {', '.join(erased.unhandled)}"
     if erased.keys and not keys:
-        message += f"; {erased.keys} idempotency keys stay until they expire (--keys)"
+        message += f"; kept until expiry: {counted(erased.keys, 'idempotency key')} (--keys)"
     return message
 
 

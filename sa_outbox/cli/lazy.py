@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sa_outbox.policy.checks import did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,6 +20,15 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(self._commands_of)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self._commands_of and not name.startswith("-"):
+            near = did_you_mean(name, self._commands_of)
+            raise click.UsageError(f"there is no command {name!r}{near}", ctx)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._commands_of:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .display import moment, span, table
+from .answers import counted
+from .display import holder, moment, span, table
 from .operator import (
     confirm,
     moment_option,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sa_outbox.operations.listeners import Moved
+    from sa_outbox.operations.overview import Cursor, ListenerOverview
 
 
 @click.group()
@@ -35,12 +37,16 @@ def listeners() -> None:
 @listeners.command("list")
 @place_options
 def list_(**options: Any) -> None:
-    """Every partition of every listener: its cursor, its owner, its retries."""
+    """Every partition of every listener: its cursor, its retries, and who holds it.
+
+    HELD BY has the host and the process that works on it; LEASE is when that claim ends, unless it
+    is renewed. A queue is held in ranges: sa-outbox queues list.
+    """
     from sa_outbox.operations.overview import overview  # noqa: PLC0415 - not for its help
 
     found = place_of(options).ask(overview)
     headers = (
-        "LISTENER", "PART", "CURSOR", "LAG", "AGE", "OWNER", "LEASE", "RETRIES", "AT", "AGAIN",
+        "LISTENER", "PART", "CURSOR", "LAG", "AGE", "HELD BY", "LEASE", "RETRIES", "AT", "AGAIN",
         "PAUSED",
     )  # fmt: skip
     rows = [
@@ -50,8 +56,8 @@ def list_(**options: Any) -> None:
             cursor.position,
             cursor.lag_events,
             span(cursor.lag_seconds),
-            cursor.owner or ("expired" if cursor.lease_expired else "-"),
-            span(cursor.lease_seconds),
+            _holder(each, cursor),
+            span(cursor.lease_seconds or each.ranges.lease_seconds),
             cursor.retry_count,
             cursor.retry_position or "-",
             moment(cursor.retry_after),
@@ -120,8 +126,8 @@ def rewind(
     _print(moved)
     if moved.deliveries or moved.dead_letters:
         click.echo(
-            f"these come from the log again: {moved.deliveries} waiting deliveries, "
-            f"{moved.dead_letters} dead letters"
+            f"from the log again: {counted(moved.deliveries, 'waiting delivery')}, "
+            f"{counted(moved.dead_letters, 'dead letter')}"
         )
 
 
@@ -168,7 +174,8 @@ def skip(
     moved = place.ask(lambda c, tables: skip_listener(c, tables, name, operator, to=to))
     _print(moved)
     if moved.held_back:
-        click.echo(f"{moved.held_back} ids of open transactions are handled if they commit")
+        held = counted(moved.held_back, "id")
+        click.echo(f"{held} of open transactions: handled if the transaction commits")
 
 
 @listeners.command()
@@ -185,9 +192,16 @@ def retire(*, name: str, force: bool, yes: bool, **options: Any) -> None:
     confirm(place, f"listener {name!r} loses its cursors and what waits for it.", name, yes=yes)
     gone = place.ask(lambda c, tables: retire_listener(c, tables, name, operator, force=force))
     click.echo(
-        f"listener {name}: retired, with {gone.partitions} cursors, {gone.deliveries} deliveries "
-        f"and {gone.ranges} ranges"
+        f"listener {name}: retired, with {counted(gone.partitions, 'cursor')}, "
+        f"{counted(gone.deliveries, 'delivery')} and {counted(gone.ranges, 'range')}"
     )
+
+
+def _holder(listener: ListenerOverview, cursor: Cursor) -> str:
+    """Nobody holds the cursor of a queue; processes hold ranges of it."""
+    if cursor.lease_expired:
+        return "expired"
+    return holder(cursor.owner) if cursor.owner else holder(*listener.ranges.owners)
 
 
 def _one_of(*given: object) -> object:

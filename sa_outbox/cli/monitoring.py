@@ -12,7 +12,9 @@ FILES = {"grafana": "grafana.json", "alert-rules": "alert-rules.yml"}
 @click.command()
 @click.argument("what", type=click.Choice(sorted(FILES)))
 def monitoring(*, what: str) -> None:
-    """Print a dashboard for Grafana, or alert rules for Prometheus.
+    """Print files for Grafana and Prometheus.
+
+    A dashboard for Grafana, or alert rules for Prometheus.
 
     \b
     Examples:

@@ -74,6 +74,17 @@ def place_options(command: F) -> F:
     return database_url_option(names_options(command))
 
 
+def app_option(text: str) -> Callable[[F], F]:
+    """``--app``: where the program's outbox is."""
+    return click.option(
+        "--app",
+        metavar="MODULE:ATTRIBUTE",
+        envvar="SA_OUTBOX_APP",
+        show_envvar=True,
+        help=f"Where your Outbox is. {text}",
+    )
+
+
 def place_of(options: dict[str, Any]) -> Place:
     """Take them out of a command's options."""
     click.get_current_context().color = colours()

@@ -9,7 +9,7 @@ import click
 from sa_outbox.consume.options import retention_options
 from sa_outbox.schema.url import database_url_option, names_options, parse_database_url
 
-from .answers import called, cli_errors
+from .answers import called, cli_errors, counted
 
 if TYPE_CHECKING:
     from sa_outbox.consumer.upkeep.round import Outlook
@@ -31,10 +31,11 @@ def prune(
     dry_run: bool,
     **kept: Any,
 ) -> None:
-    """Create partitions ahead, remove what has expired, and report what blocks the rest.
+    """Create partitions ahead and remove what has expired.
 
-    Every consumer does this each minute; this command does it once, now. For a role that owns the
-    tables, if the consumers' role does not. Safe to run again, and next to consumers.
+    It also reports what keeps the rest. Every consumer does this each minute; this command does it
+    once, now. For a role that owns the tables, if the consumers' role does not. Safe to run again,
+    and next to consumers.
     """
     from anyio import run  # noqa: PLC0415 - concerns no other command
 
@@ -75,13 +76,13 @@ def _line(observation: Observation) -> str:
         case observe.PartitionDropped(partition, low, high):
             return f"dropped {partition} with the ids from {low:,} up to {high:,}"
         case observe.CatchAllEmptied(partitions, moved):
-            return f"moved {moved:,} events of the catch-all to {', '.join(partitions)}"
+            return f"moved {counted(moved, 'event')} of the catch-all to {', '.join(partitions)}"
         case observe.RowsPurged(table, rows):
-            return f"deleted {rows:,} rows of {table}"
+            return f"deleted {counted(rows, 'row')} of {table}"
         case observe.EventsGone(listener, count, position):
             return (
-                f"deleted {count:,} deliveries of {listener} from id {position:,} on: their events"
-                " are no longer in the log"
+                f"deleted {counted(count, 'delivery')} of {listener} from id {position:,} on:"
+                " not in the log any more"
             )
         case observe.RetentionWaits(step):
             return f"not done because of open transactions that write events: {step}; run it again"
@@ -100,9 +101,11 @@ def _foreseen(outlook: Outlook) -> list[str]:
         for one in outlook.droppable
     ]
     if outlook.deletable:
-        lines.append(f"would delete {outlook.deletable:,} events whose time is over")
+        lines.append(f"would delete {counted(outlook.deletable, 'expired event')}")
     lines += [
-        f"would delete {rows:,} rows of {table}" for table, rows in outlook.expired.items() if rows
+        f"would delete {counted(rows, 'row')} of {table}"
+        for table, rows in outlook.expired.items()
+        if rows
     ]
     if outlook.nobody:
         lines.append("no listener is registered: nobody has passed an event, so none is dropped")
@@ -111,8 +114,8 @@ def _foreseen(outlook: Outlook) -> list[str]:
 
 def _describe(held: RetentionHeld) -> str:
     return (
-        f"listener {held.listener} keeps {held.partitions} partitions with {held.ids:,} ids whose"
-        f" time is over: {', '.join(held.why)}, from id {held.position:,} on"
+        f"listener {held.listener} keeps {counted(held.partitions, 'expired partition')} with"
+        f" {counted(held.ids, 'id')}: {', '.join(held.why)}, from id {held.position:,} on"
         f"{', paused' if held.paused else ''}; its cursor was written at"
         f" {held.since:%Y-%m-%d %H:%M:%S %Z}.\n"
         f"    If it is gone forever: sa-outbox listeners retire {held.listener}"

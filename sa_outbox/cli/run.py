@@ -6,7 +6,8 @@ import click
 
 from sa_outbox.schema.url import database_url_option, names_options, parse_database_url
 
-from .answers import cli_errors
+from .answers import cli_errors, counted
+from .operator import app_option
 
 
 @click.command(
@@ -24,13 +25,8 @@ def consume(*, words: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("listener")
 @click.argument("partitions", type=int)
-@click.option(
-    "--app",
-    metavar="MODULE:ATTRIBUTE",
-    envvar="SA_OUTBOX_APP",
-    show_envvar=True,
-    help="Where your Outbox is. Needed for a listener with one partition: only the program knows "
-    "whether it can be divided.",
+@app_option(
+    "Needed for a listener with one partition: only the program knows whether it can be divided."
 )
 @database_url_option
 @names_options
@@ -43,7 +39,7 @@ def repartition(
     schema_name: str | None,
     prefix: str,
 ) -> None:
-    """Divide LISTENER into a different number of PARTITIONS, while its consumers run.
+    """Divide LISTENER into PARTITIONS, while its consumers run.
 
     Nothing is lost, and no settled event is delivered again. Safe to run again.
     """
@@ -58,7 +54,7 @@ def repartition(
         database = parse_database_url(url)
     with cli_errors(database):
         before = run(divide, outbox, database, listener, partitions)
-    click.echo(f"listener {listener}: {before} -> {partitions} partitions")
+    click.echo(f"listener {listener}: {before} -> {counted(partitions, 'partition')}")
 
 
 @click.command()
@@ -68,9 +64,9 @@ def repartition(
     help="How long the shop is open.  [default: until Ctrl-C; without a terminal, 8]",
 )
 def demo(*, seconds: float | None) -> None:
-    """See it work: a small shop and three listeners on an embedded PostgreSQL.
+    """See it work: a small shop on an embedded PostgreSQL.
 
-    Exit code 0 if everything adds up at the end.
+    Three listeners handle its events. Exit code 0 if everything adds up at the end.
     """
     click.echo("Starting an embedded PostgreSQL ...")
     from sa_outbox.demo import run  # noqa: PLC0415 - after the first line: it takes its time

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .answers import cli_errors
-from .display import as_json, moment, span, table
+from .answers import cli_errors, counted
+from .display import as_json, holder, moment, span, table
 from .operator import place_of, place_options
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SOME = 3
 """How many errors and open writers are shown when there is not enough room."""
 
 _HEADERS = (
-    "LISTENER", "STATE", "LAG", "AGE", "PARKED", "BEHIND", "SCHEDULED", "DEAD", "OWNER",
+    "LISTENER", "STATE", "LAG", "AGE", "PARKED", "BEHIND", "SCHED", "DEAD", "HELD BY", "LEASE",
 )  # fmt: skip
 
 
@@ -50,10 +50,11 @@ _HEADERS = (
     help="With --check: acceptable number of open dead letters.",
 )
 def status(*, as_json_: bool, check: bool, max_lag: float, max_dead: int, **options: Any) -> None:
-    """Show every listener: its position, its backlog, and who works on it.
+    """Show every listener: its backlog, and who works on it.
 
     LAG counts events above the cursor that are of the types the listener listens to. AGE is that
-    of the oldest of them.
+    of the oldest of them. HELD BY has the host and the process of each that works on it; LEASE is
+    when the first of these claims ends, unless it is renewed.
 
     \b
     Exit codes: 0, and with --check 1 when a listener is late, stuck, or has dead letters.
@@ -149,7 +150,7 @@ def complaints(found: Overview, *, max_lag: float, max_dead: int) -> Iterator[st
                 yield f"listener {each.name}: the process that worked on it is gone"
                 break
     if found.dead_letters > max_dead:
-        yield f"{found.dead_letters} open dead letters: sa-outbox dead-letters list"
+        yield f"{counted(found.dead_letters, 'open dead letter')}: sa-outbox dead-letters list"
 
 
 def rendered(found: Overview, place: Place, *, rows: int | None = None) -> str:
@@ -211,7 +212,8 @@ def _row(each: ListenerOverview) -> list[object]:
         f"{counts.behind}{more}" if more else counts.behind,
         f"{counts.scheduled}{more}" if more else counts.scheduled,
         each.dead_letters if each.dead_letters < 1000 else "1000+",
-        ", ".join(each.owners) or (f"{each.ranges.ranges} ranges" if each.ranges.ranges else "-"),
+        holder(*each.owners),
+        span(each.lease_seconds),
     ]
 
 

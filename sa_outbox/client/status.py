@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..database.statement_runner import StatementRunner
+from ..declare.type_patterns import matcher
 from ..errors import EventNotFound, WrongArgument
 from ..event.types import event_types
 from ..event.validation import check_event_type, checked_event_id, checked_text
@@ -14,7 +15,7 @@ from ..sql.people.status import status
 from .caller import connection_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 DeliveryState: TypeAlias = Literal[
     "pending", "running", "succeeded", "failed", "dead", "cancelled", "unknown"
 ]
+
+WEBHOOK: Final = "webhook:"
+"""How the names of endpoints' listeners begin."""
 
 _RIGHTS: Final[dict[str, str]] = dict.fromkeys(
     ("", "listeners", "deliveries", "ranges", "dead_letters", "results", "idempotency_keys"),
@@ -69,12 +73,14 @@ class EventStatus:
     listeners: Mapping[str, ListenerStatus] = field(default_factory=dict)
 
 
-def judge(row: Mapping[str, Any], listener: Listener | None) -> ListenerStatus | None:
+def judge(
+    row: Mapping[str, Any], listener: Listener | None, *, by_registration: bool = False
+) -> ListenerStatus | None:
     """The status, derived from what the tables have on an event and a listener; None if they are
     unrelated. Pure.
 
     *listener* is None if this program does not declare it: whether it wants the event is then
-    unknown, unless it has left a trace.
+    unknown, unless it has left a trace; or, *by_registration*, what its consumer has registered.
     """
     result = row["result_ref"]
     if row["dead"]:
@@ -90,9 +96,11 @@ def judge(row: Mapping[str, Any], listener: Listener | None) -> ListenerStatus |
         return ListenerStatus(state="running" if row["is_held"] else "pending")
     if result is not None:
         return ListenerStatus(state="succeeded", result_ref=result)
-    if listener is None or row["position"] is None:
+    wants = _registered(row) if listener is None and by_registration else None
+    wants = wants if listener is None else listener.wants
+    if wants is None or row["position"] is None:
         return ListenerStatus(state="unknown")
-    if not listener.wants(row["event_type"]):
+    if not wants(row["event_type"]):
         return None
     if not row["untaken"]:
         return ListenerStatus(state="succeeded")
@@ -105,6 +113,14 @@ def judge(row: Mapping[str, Any], listener: Listener | None) -> ListenerStatus |
             last_error=row["held_error"],
         )
     return ListenerStatus(state="pending")
+
+
+def _registered(row: Mapping[str, Any]) -> Callable[[str], bool] | None:
+    """What the consumer of a listener has registered; None: nothing, or not all of it. A webhook
+    endpoint may be for one tenant."""
+    if row["event_types"] is None or row["name"].startswith(WEBHOOK):
+        return None
+    return matcher(tuple(row["event_types"]))
 
 
 def _with_a_row(row: Mapping[str, Any]) -> ListenerStatus:
@@ -130,7 +146,15 @@ def _with_a_row(row: Mapping[str, Any]) -> ListenerStatus:
 class Statuses:
     """Looks up statuses for one outbox."""
 
-    def __init__(self, tables: Tables, settings: Settings, listeners: Listeners) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        settings: Settings,
+        listeners: Listeners,
+        *,
+        by_registration: bool = False,
+    ) -> None:
+        self._by_registration = by_registration
         self._names = settings.names
         self._listeners = listeners
         self._statement = status(tables)
@@ -182,8 +206,10 @@ class Statuses:
         found: dict[str, ListenerStatus] = {}
         for row in rows:
             name: str | None = row["name"]
-            judged = None if name is None else judge(row, declared.get(name))
-            if name is not None and judged is not None:
+            if name is None:
+                continue
+            judged = judge(row, declared.get(name), by_registration=self._by_registration)
+            if judged is not None:
                 found[name] = judged
         if rows[0]["position"] is not None:
             registered = {row["name"] for row in rows}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import CancelScope
 
-from sa_outbox.policy.checks import did_you_mean
+from sa_outbox.policy.checks import known_instead
 
 from ..consumer import Consumer, ConsumerSettings
 from ..consumer.shared.stop_reason import StopReason
@@ -205,6 +205,5 @@ def _known(outbox: Outbox, names: tuple[str, ...]) -> tuple[str, ...] | None:
     for name in names:
         if name not in outbox.listeners:
             known = [each.name for each in outbox.listeners]
-            near = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
-            raise ConfigError(f"there is no listener {name!r}{near}")
+            raise ConfigError(f"there is no listener {name!r}{known_instead(name, known)}")
     return names or None

@@ -18,6 +18,7 @@ import anyio
 
 from sa_outbox.declare.listener import MAX_PARTITIONS
 from sa_outbox.errors import ConfigError, NotRepartitioned
+from sa_outbox.policy.checks import known_instead
 from sa_outbox.policy.order import DIVISIBLE, either
 from sa_outbox.settings import ConsumerSettings
 from sa_outbox.sql.log import listener_partitions
@@ -85,6 +86,7 @@ class _Repartition:
         self._name = name
         self._count = count
         self._stands = Query(listener_partitions.stands(tables, lock=True))
+        self._names = Query(listener_partitions.listener_names(tables))
         self._visible = Query(listener_partitions.visible(tables))
         self._set_barrier = Query(listener_partitions.set_barrier(tables))
         self._lift_barrier = Query(listener_partitions.lift_barrier(tables))
@@ -118,7 +120,9 @@ class _Repartition:
         async with self._connections.connection() as connection, connection.transaction():
             rows = await connection.rows(self._stands, name=self._name)
             if not rows:
-                raise ConfigError(f"the database knows no listener {self._name!r}")
+                known = [row["name"] for row in await connection.rows(self._names)]
+                near = known_instead(self._name, known)
+                raise ConfigError(f"the database knows no listener {self._name!r}{near}")
             before: int = rows[0]["count"]
             if before == self._count:
                 await connection.rows(self._lift_barrier, name=self._name)

@@ -5,6 +5,7 @@ to the caller. They return frozen dataclasses; no SQL and no row leaves this pac
 
 =======================  =========================================================================
 ``overview.py``          the listeners, their backlog, and who works on them
+``claims.py``            what the processes of queues have claimed
 ``throughput.py``        how many events the listeners handled between two overviews
 ``events.py``            finds events, and the path of one through every listener
 ``erasure.py``           erases one event and every copy of it
@@ -15,6 +16,7 @@ to the caller. They return frozen dataclasses; no SQL and no row leaves this pac
 ``endpoints.py``         webhook endpoints: add, list, move, rotate, disable, remove
 ``endpoint.py``          one endpoint as it is stored, and its secrets
 ``sealing.py``           secrets in the database: sealed with a key that is not in it
+``known_names.py``       what there is instead of a name that nobody knows
 ``operator.py``          who changes something by hand, and why; wakes the consumers
 ``statement_runner.py``  runs a statement for an operator: errors say what to do
 =======================  =========================================================================

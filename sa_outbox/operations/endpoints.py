@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_outbox.errors import ConfigError, EndpointNotFound
 from sa_outbox.operations import sealing
+from sa_outbox.policy.checks import known_instead
 from sa_outbox.sql.listener import endpoints as sql
 from sa_outbox.sql.people import listener_changes
 
@@ -53,7 +54,7 @@ def find_endpoint(connection: Connection, tables: Tables, name: str) -> Endpoint
     :class:`ConfigError` for one that can't be read."""
     rows = OperatorRunner(connection, tables).rows(sql.one_endpoint(tables), name=name)
     if not rows:
-        raise _unknown(name)
+        raise _unknown(connection, tables, name)
     return endpoint_of(rows[0])
 
 
@@ -215,8 +216,10 @@ def _put(connection: Connection, tables: Tables, endpoint: Endpoint) -> None:
     )
 
 
-def _unknown(name: str) -> EndpointNotFound:
-    return EndpointNotFound(f"there is no endpoint {name!r}")
+def _unknown(connection: Connection, tables: Tables, name: str) -> EndpointNotFound:
+    rows = OperatorRunner(connection, tables).rows(sql.all_endpoints(tables))
+    known = known_instead(name, [row["name"] for row in rows])
+    return EndpointNotFound(f"there is no endpoint {name!r}{known}")
 
 
 def _change(
@@ -230,7 +233,7 @@ def _change(
     **values: object,
 ) -> bool:
     if not OperatorRunner(connection, tables).rows(sql.one_endpoint(tables), name=name):
-        raise _unknown(name)
+        raise _unknown(connection, tables, name)
     if not OperatorRunner(connection, tables).rows(statement(tables), name=name, **values):
         return False
     _record(connection, tables, name, action, operator, channel)

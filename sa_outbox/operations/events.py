@@ -134,7 +134,8 @@ def show_event(
     listeners: Listeners | None = None,
 ) -> EventDetail:
     """One event by its *event_id* or its *position* (its id in the log), with its status for every
-    listener. *listeners* are those that the program declares, if it is known.
+    listener. *listeners* are those that the program declares, if it is known; of others, what
+    their consumers have registered decides which events they want.
 
     Raises :class:`EventNotFound`.
     """
@@ -155,7 +156,8 @@ def show_event(
     if not rows:
         rows = runner.rows(searches.event(tables, by_position=False), event_id=wanted)
     settings = Settings(names=tables.names)
-    statuses = Statuses(tables, settings, Listeners() if listeners is None else listeners)
+    declared = Listeners() if listeners is None else listeners
+    statuses = Statuses(tables, settings, declared, by_registration=True)
     status = statuses.ask(connection, statuses.wanted(wanted, None, None, None))
     dead = runner.rows(
         searches.dead_letters(tables, ["event_id"], oldest_first=True),

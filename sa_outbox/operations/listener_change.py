@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sa_outbox.errors import ListenerNotFound
 from sa_outbox.sql.log import horizon
 from sa_outbox.sql.people import listener_changes
 
 from .events import first_id_since
+from .known_names import unknown_listener
 from .operator import wake
 from .statement_runner import OperatorRunner
 
@@ -58,7 +58,7 @@ class Moving:
         """Lock and return its partitions' rows. Raises :class:`ListenerNotFound`."""
         rows = self.runner.rows(listener_changes.lock(self.tables), name=self.name)
         if not rows:
-            raise ListenerNotFound(f"the database knows no listener {self.name!r}")
+            raise unknown_listener(self._connection, self.tables, self.name)
         return rows
 
     def first_id(self, to: To | Literal["beginning"]) -> int:

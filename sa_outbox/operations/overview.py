@@ -115,6 +115,10 @@ class Ranges:
     events: int = 0
     seconds: float | None = None
     """Age of the oldest event in them."""
+    owners: tuple[str, ...] = ()
+    """Processes that hold some of them."""
+    lease_seconds: float | None = None
+    """Until the first of their leases ends, unless it is renewed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +147,15 @@ class ListenerOverview:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        return tuple(sorted({each.owner for each in self.cursors if each.owner is not None}))
+        """Processes that hold a partition, or a range of the queue: host:process:start."""
+        found = {each.owner for each in self.cursors if each.owner is not None}
+        return tuple(sorted(found.union(self.ranges.owners)))
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """Until the first of their leases ends, unless it is renewed; None: nobody holds one."""
+        found = [each.lease_seconds for each in self.cursors] + [self.ranges.lease_seconds]
+        return min((each for each in found if each is not None), default=None)
 
     @property
     def last_error(self) -> tuple[datetime, str, str] | None:
@@ -279,7 +291,8 @@ def _deliveries(row: Mapping[str, Any]) -> Deliveries:
 
 def _ranges(row: Mapping[str, Any]) -> Ranges:
     seconds = None if row["age"] is None else max(0.0, row["age"])
-    return Ranges(ranges=row["ranges"], free=row["free"], events=row["ids"], seconds=seconds)
+    copied = {name: row[name] for name in ("ranges", "free", "lease_seconds")}
+    return Ranges(**copied, events=row["ids"], seconds=seconds, owners=tuple(row["owners"]))
 
 
 def _log(row: Mapping[str, Any]) -> Log:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ONE_DAY: Final = timedelta(days=1)
 TEN_YEARS: Final = timedelta(days=3653)
+MAX_NAMES: Final = 20
+"""How many names a message lists."""
 _WORDS: Final = {None: "", ONE_DAY: " and up to a day", TEN_YEARS: " and up to ten years"}
 
 
@@ -27,6 +29,15 @@ def check_span(
         return
     none = ", or None" if or_none else ""
     raise ConfigError(f"{what} must be a timedelta above zero{_WORDS[most]}{none}, not {span!r}")
+
+
+def known_instead(name: str, names: Iterable[str]) -> str:
+    """``; did you mean 'outbox'?``, or which *names* there are."""
+    known = sorted(names)
+    if near := did_you_mean(name, known):
+        return near
+    more = f" and {len(known) - MAX_NAMES} more" if len(known) > MAX_NAMES else ""
+    return f"; there are: {', '.join(known[:MAX_NAMES])}{more}" if known else "; none is known"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -116,7 +116,7 @@ def test_many_are_replayed_after_a_look_and_a_yes(run: Any, engine: Engine) -> N
     run("dead-letters", "replay", "1", "--all", code=2)
     run("dead-letters", "replay", "99", code=1)
     run("dead-letters", "replay", "1", code=1)  # it was
-    assert "1 dead letters replayed" in run("dead-letters", "replay", "2").stdout
+    assert "1 dead letter replayed" in run("dead-letters", "replay", "2").stdout
     assert run("dead-letters", "replay", "--all", "--yes").stdout.startswith("0 ")
 
 
@@ -165,3 +165,88 @@ def test_a_listener_is_moved_after_its_name_was_typed(run: Any, engine: Engine) 
 def test_a_shell_is_told_how_to_complete(shell: str) -> None:
     script = CliRunner().invoke(main, ["completion", shell]).stdout
     assert "_SA_OUTBOX_COMPLETE" in script
+
+
+def test_a_listener_or_type_that_nobody_knows_is_an_error_that_names_what_there_is(
+    run: Any,
+) -> None:
+    for words in (("replay", "--yes"), ("discard", "--yes"), ("replay", "--dry-run"), ("list",)):
+        wrong = run("dead-letters", *words, "--listener", "mial", code=1)
+        assert "no listener 'mial'; did you mean 'mail'?" in wrong.stderr
+        wrong = run("dead-letters", *words, "--type", "order.place", code=1)
+        assert "did you mean 'order.placed'?" in wrong.stderr
+    assert "there are: mail, strict" in run("listeners", "pause", "xyz", code=1).stderr
+    assert "'mail'?" in run("queues", "list", "mial", code=1).stderr
+    assert "'mail'?" in run("repartition", "mial", "2", code=2).stderr
+    assert "'order.placed'?" in run("events", "list", "--type", "order.place").stderr
+    assert "none is known" in run("endpoints", "disable", "ship", code=1).stderr
+    # Known, but there is nothing to do.
+    assert run("dead-letters", "list", "--listener", "strict").stdout == "no dead letter\n"
+    assert run("dead-letters", "list", "--type", "other.*").stdout == "no dead letter\n"
+
+
+def test_an_event_s_way_is_known_from_what_consumers_registered(run: Any, engine: Engine) -> None:
+    assert "strict    unknown" in run("events", "show", "2").stdout  # no consumer has run
+    with engine.begin() as connection:
+        for name, types in (("mail", "{order.*}"), ("strict", "{invoice.*}")):
+            connection.execute(
+                text("UPDATE outbox_listeners SET event_types = :types WHERE name = :name"),
+                {"types": types.strip("{}").split(","), "name": name},
+            )
+
+    shown = run("events", "show", "7").stdout
+    assert "mail      succeeded" in shown
+    assert "strict" not in shown  # it wants other types
+
+
+def test_the_program_may_be_named_in_the_environment(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SA_OUTBOX_APP", "no_such_module:outbox")
+    assert "no_such_module" in run("events", "show", "7", code=2).stderr
+    assert "no_such_module" in run("dashboard", code=2).stderr
+    assert "no_such_module" in run("repartition", "mail", "2", code=2).stderr
+    assert "no_such_module" in run("doctor", code=2).stderr
+
+
+def test_who_holds_a_claim_and_for_how_long_is_in_the_tables(run: Any, engine: Engine) -> None:
+    with engine.begin() as connection:
+        for statement in (
+            (
+                "UPDATE outbox_listeners SET locked_by = 'host-a:11:aa',"
+                " lease_expires_at = clock_timestamp() + interval '90s' WHERE name = 'strict'"
+            ),
+            (
+                "INSERT INTO outbox_ranges (listener, last_processed_id, gaps, locked_by,"
+                " lease_expires_at) VALUES"
+                " ('mail', 10, '[[3, 4], [7, 7]]', 'host-b:22:bb',"
+                " clock_timestamp() + interval '90s'),"
+                " ('mail', 10, '[[8, 8]]', 'host-c:33:cc', clock_timestamp() - interval '1s')"
+            ),
+        ):
+            connection.execute(text(statement))
+
+    status = run("status").stdout
+    for shown in (status, run("listeners", "list").stdout):
+        (mail,) = [line for line in shown.splitlines() if line.startswith("mail")]
+        (strict,) = [line for line in shown.splitlines() if line.startswith("strict")]
+        assert "host-b:22  1m 2" in mail
+        assert "host-c" not in mail  # its lease is over
+        assert "host-a:11  1m 2" in strict
+    first, second = json.loads(run("queues", "list", "--json").stdout)
+    assert (first["queue"], first["first_id"], first["events"]) == ("mail", 3, 3)
+    assert (first["owner"], second["owner"], second["lease_seconds"]) == (
+        "host-b:22:bb",
+        None,
+        None,
+    )
+    assert "host-b:22  1m 2" in run("queues", "list", "mail").stdout
+
+
+def test_a_table_is_whole_where_there_is_no_terminal(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")  # a terminal, or `watch`
+    assert "…" in run("dead-letters", "list").stdout
+    monkeypatch.delenv("COLUMNS")
+    assert "…" not in run("dead-letters", "list").stdout

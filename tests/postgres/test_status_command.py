@@ -93,7 +93,7 @@ def test_a_table_for_people_is_the_same_too(address: str) -> None:
     shown = address.partition("@")[2]
     for url in (address, address.replace("postgresql://", "postgresql+asyncpg://")):
         told = status(SA_OUTBOX_DATABASE_URL=url, COLUMNS="200").stdout
-        assert told.startswith("outbox outbox in postgresql://")
+        assert told.startswith("outbox in postgresql://")
         assert shown in told.splitlines()[0]
 
 

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from sa_outbox import __version__, migrations
 from sa_outbox.cli import main
+from sa_outbox.cli.answers import called, counted
+from sa_outbox.settings import Names
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -42,6 +44,11 @@ def test_its_help_shows_the_commands_with_examples() -> None:
     text = run("--help").stdout
     for word in ("migrate", "revision", "verify", "sa-outbox migrate\n", "alembic upgrade head"):
         assert word in text
+
+
+def test_each_command_says_what_it_does_in_one_line_of_80_columns() -> None:
+    lines = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout.splitlines()
+    assert [line for line in lines[1:] if line.endswith("...")] == []
 
 
 @pytest.mark.parametrize("command", ["migrate", "verify", "revision", "repartition", "prune"])
@@ -120,3 +127,40 @@ def test_revision_with_a_broken_configuration_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
     assert "alembic can't read the history" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["stauts"], "'status'"),
+        (["dead-leters", "list"], "'dead-letters'"),
+        (["dead-letters", "lits"], "'list'"),
+        (["migrate", "--shcema", "x"], "--schema"),
+        (["doctor", "--ignore", "tls-unverifed"], "'tls-unverified'"),
+    ],
+)
+def test_a_typo_gets_the_near_word(words: list[str], near: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "did you mean" in result.stderr.lower()
+    assert near in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "event", "0 events"),
+        (1, "dead letter", "1 dead letter"),
+        (2, "delivery", "2 deliveries"),
+        (2, "idempotency key", "2 idempotency keys"),
+        (1234, "row", "1,234 rows"),
+    ],
+)
+def test_one_is_singular(count: int, noun: str, text: str) -> None:
+    assert counted(count, noun) == text
+
+
+def test_an_outbox_is_called_by_its_name_unless_it_has_the_usual_one() -> None:
+    assert called(Names()) == "outbox"
+    assert called(Names(prefix="ob")) == "outbox ob"
+    assert called(Names(schema="events")) == "outbox events.outbox"

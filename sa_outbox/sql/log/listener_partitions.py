@@ -33,6 +33,11 @@ def partition_of(key: str, position: str, count: str) -> str:
     return f"mod(CASE WHEN {key} IS NULL THEN {position} ELSE {number} END, {count})"
 
 
+def listener_names(tables: Tables) -> TextClause:
+    """The names of all registered listeners, in order. Takes no locks. A small table."""
+    return text(f"SELECT DISTINCT name FROM {quoted(tables.listeners)} ORDER BY name")
+
+
 def stands(tables: Tables, *, lock: bool = False) -> TextClause:
     """The state of each partition of the listener :name, in order.
 

@@ -2,6 +2,7 @@
 
 =======================  =========================================================================
 ``overview.py``          the state of everything; cheap on a log of any length
+``claims.py``            what the processes of queues have claimed
 ``throughput.py``        how many events listeners have passed
 ``status.py``            the status of one event
 ``searches.py``          finding events and dead letters

@@ -155,19 +155,28 @@ def deliveries(names: Names, *, most: int = MAX_COUNTED) -> str:
 
 def ranges(names: Names) -> str:
     """For each queue that has ranges: how many, how many of them nobody holds, ids left in them,
-    and seconds since the oldest event in them was written.
+    seconds since the oldest event in them was written; owners: who holds some, and lease_seconds
+    until the first of their leases ends.
 
     Takes no locks. A small table, and one row of the log for each queue.
     """
     now = literal_now()
     return f"""
-        SELECT r.listener AS name, r.ranges, r.free, r.ids,
+        SELECT r.listener AS name, r.ranges, r.free, r.ids, r.owners, r.lease_seconds,
             {_SECONDS.format(since("o.created_at", now=now))} AS age
         FROM (
             SELECT one.listener, count(DISTINCT one.number) AS ranges,
                 count(DISTINCT one.number) FILTER (
                     WHERE one.locked_by IS NULL OR one.lease_expires_at <= {now}
                 ) AS free,
+                coalesce(array_agg(DISTINCT CAST(one.locked_by AS text)) FILTER (
+                    WHERE one.lease_expires_at > {now}), '{{}}') AS owners,
+                {
+        _SECONDS.format(
+            f"min(one.lease_expires_at) FILTER (WHERE one.locked_by IS NOT NULL"
+            f" AND one.lease_expires_at > {now}) - {now}"
+        )
+    } AS lease_seconds,
                 CAST(sum(gap.hi - gap.lo + 1) AS bigint) AS ids, min(gap.lo) AS first
             FROM {table_name(names, "ranges")} AS one
             CROSS JOIN LATERAL (

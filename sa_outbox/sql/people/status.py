@@ -60,7 +60,7 @@ def status(tables: Tables) -> TextClause:
             coalesce(event.created_at, dead.event_created_at) AS created_at,
             coalesce(event.id > l.last_processed_id OR {holds("l.gaps", "event.id")}, false)
                 AS untaken,
-            event.id = l.retry_position AS held, l.retry_count, l.retry_after,
+            l.event_types, event.id = l.retry_position AS held, l.retry_count, l.retry_after,
             l.last_error_code AS held_code, l.last_error AS held_error,
             d.state, d.attempts, d.due_at, d.last_error_code, d.last_error, d.cancel_reason,
             d.range IS NOT NULL AS requested_or_taken,
