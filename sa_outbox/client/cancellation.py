@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from ..database.statement_runner import StatementRunner
 from ..errors import ConfigError, EventNotFound, NotAtomic
 from ..event.codec import encode_plain
+from ..event.context import current_actor
 from ..event.validation import checked_event_id, checked_text
 from ..producer import internals
 from ..sql.people import audit
@@ -89,16 +90,18 @@ class Cancelling:
         )
         if listener is not None and not concerned:
             raise ConfigError(f"listener {listener!r} does not listen to {event_type!r}")
+        actor = current_actor()
+        given = {"reason": why, "actor": encode_plain(actor)}
         answers: dict[str, Answer] = {
             each.name: self._cancel(
-                runner, each, {"listener": each.name, "position": position}, why
+                runner, each, {"listener": each.name, "position": position}, given
             )
             for each in concerned
         }
         if self._settings.audit != "off":
             for name, answer in answers.items():
                 if answer == "cancelled":
-                    document = encode_plain([_record(position, why)])
+                    document = encode_plain([_record(position, why, actor)])
                     runner.rows(self._record, listener=name, document=document)
         if "requested" in answers.values() and self._settings.notifies:
             runner.rows(self._notify)
@@ -112,14 +115,18 @@ class Cancelling:
         return (self._listeners[listener],)
 
     def _cancel(
-        self, runner: StatementRunner, listener: Listener, one: dict[str, Any], reason: str | None
+        self,
+        runner: StatementRunner,
+        listener: Listener,
+        one: dict[str, Any],
+        given: dict[str, Any],
     ) -> Answer:
         if not runner.rows(self._is_registered, listener=listener.name):
             return "unknown"
         if not listener.order_mode.is_queue:
-            return self._in_order(runner, one, reason)
+            return self._in_order(runner, one, given)
         if runner.rows(self._withdraw, **one):
-            runner.rows(self._insert_cancelled, **one, reason=reason)
+            runner.rows(self._insert_cancelled, **one, **given)
             return "cancelled"
         # It is claimed. Checked twice: it may move from a range into a row between the two
         # statements, and a row stays until it is settled.
@@ -127,23 +134,25 @@ class Cancelling:
             found = runner.rows(self._lock, **one)
             if found and found[0]["state"] == "cancelled":
                 return "cancelled"
-            if found and runner.rows(self._cancel_waiting, **one, reason=reason):
+            if found and runner.rows(self._cancel_waiting, **one, **given):
                 return "cancelled"
             holder = runner.rows(self._range_of, **one)
             if holder:
                 part = holder[0]["number"]
-                state = runner.rows(self._request, **one, part=part, reason=reason)
+                state = runner.rows(self._request, **one, part=part, **given)
                 return "cancelled" if state and state[0]["state"] == "cancelled" else "requested"
             if found:
                 break  # locked, and its range is gone: it is being settled
         return self._ended(runner, one)
 
-    def _in_order(self, runner: StatementRunner, one: dict[str, Any], reason: str | None) -> Answer:
+    def _in_order(
+        self, runner: StatementRunner, one: dict[str, Any], given: dict[str, Any]
+    ) -> Answer:
         found = runner.rows(self._lock, **one)
         if found and found[0]["state"] == "cancelled":
             return "cancelled"
         if found:
-            state = runner.rows(self._cancel_scheduled, **one, reason=reason)
+            state = runner.rows(self._cancel_scheduled, **one, **given)
             if state:
                 return "cancelled" if state[0]["state"] == "cancelled" else "requested"
         return "dead" if runner.rows(self._dead, **one) else "ordered"
@@ -152,7 +161,7 @@ class Cancelling:
         return "dead" if runner.rows(self._dead, **one) else "done"
 
 
-def _record(position: int, reason: str | None) -> dict[str, Any]:
+def _record(position: int, reason: str | None, actor: dict[str, str]) -> dict[str, Any]:
     detail: dict[str, Any] = {} if reason is None else {"reason": reason}
     return {
         "position": position,
@@ -160,4 +169,5 @@ def _record(position: int, reason: str | None) -> dict[str, Any]:
         "attempt": None,
         "ago": 0.0,
         "detail": detail,
+        "actor": actor,
     }

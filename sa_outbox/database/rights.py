@@ -33,8 +33,8 @@ _KEYS: Rights = {
 }
 _RECORD: Rights = {
     "INSERT": (
-        *("recorded_at", "action", "event_id", "event_type", "listener", "tenant", "actor_type"),
-        *("actor_id", "request_id", "correlation_id", "attempt", "detail"),
+        *("recorded_at", "action", "event_id", "event_type", "listener", "tenant", "project_id"),
+        *("actor_type", "actor_id", "request_id", "correlation_id", "attempt", "detail"),
     )
 }
 _PURGE: Rights = {"SELECT": None, "UPDATE": ("expires_at",), "DELETE": None}
@@ -88,9 +88,12 @@ KINDS: dict[str, Kind] = {
                 "INSERT": (
                     *("listener", "position", "event_id", "event_type", "key", "tenant"),
                     *("priority", "state", "due_at", "range"),
-                    *("cancel_requested_at", "cancel_reason"),
+                    *("cancel_requested_at", "cancel_reason", "cancel_actor"),
                 ),
-                "UPDATE": ("state", "cancel_requested_at", "cancel_reason", "updated_at"),
+                "UPDATE": (
+                    *("state", "cancel_requested_at", "cancel_reason", "cancel_actor"),
+                    "updated_at",
+                ),
             },
             "ranges": {"SELECT": ("listener", "number", "gaps", "locked_by", "lease_expires_at")},
             "dead_letters": {"SELECT": _LETTER_WITHOUT_PAYLOAD},

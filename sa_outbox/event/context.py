@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .validation import ActorType
 
 _STRUCTLOG: Final = "structlog.contextvars"
+ACTOR: Final = ("actor_type", "actor_id", "request_id")
+"""The headers that say who did something."""
 
 
 class _Context:
@@ -103,6 +105,17 @@ class _Entering:
 
     def __exit__(self, *_: object) -> None:
         _context.reset(self._tokens.pop())
+
+
+def current_actor() -> dict[str, str]:
+    """Who acts now, as far as the context knows: ``actor_type``, ``actor_id``, ``request_id``."""
+    cause, context = handled.get(), _context.get()
+    if context is not None and context.under is not cause:
+        context = None
+    found: dict[str, str | int] = {**_known(context, cause)}
+    if cause is None:
+        _fill_in_from_structlog(found)
+    return {name: str(found[name]) for name in ACTOR if name in found}
 
 
 def fill_in(

@@ -68,9 +68,8 @@ class Ledger:
     def hand_over(self, host: Ledger) -> None:
         """The session of *host* commits what this one wrote, later."""
         host.wrote_on, self.wrote_on = self.wrote_on, None
-        for counts in self.added.values():
-            host._count(None, counts)
-        self.added = {}
+        if None in self.added:
+            host._count(None, self.added.pop(None))
 
     def check_room(self, pending: Pending, limits: Limits) -> None:
         if self.pending_bytes + pending.size <= limits.max_pending_bytes:

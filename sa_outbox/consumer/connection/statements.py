@@ -137,6 +137,7 @@ class SuspectStatements:
         self.lived = Query(suspects.lived(tables, ranges=ranges))
         self.forget = None if ranges else Query(suspects.forget(tables))
         """None: they go with the row."""
+        self.record_lost = Query(audit.record_lost(tables, ranges=ranges))
         self.clock = Query(suspects.clock())
         self.read_suspects = Query(reads.read_due(tables, "suspects"))
         self.read_earlier = Query(reads.read_due(tables, "earlier"))

@@ -43,7 +43,7 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     """The cause, as in ``attribution.Again.why``: a deadlock, a lost connection."""
     cancel_requested: bool = False
     interrupted: bool = False
-    """Cancelled after its handler had started."""
+    """Its handler had started and came to no end: it was cancelled, or raised SystemExit."""
     aside: bool = False
     """It never was in a lane."""
     without: tuple[str, ...] = ()

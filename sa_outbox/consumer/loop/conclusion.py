@@ -179,6 +179,7 @@ class Conclusion:
         self._port.stop()
         crashes = await self._settlement.notes.mark(item)
         if crashes >= self._context.settings.max_crashes:
+            item.interrupted = True
             self._outcomes.convict(item, crashes)
             self._port.finish([item])
         else:

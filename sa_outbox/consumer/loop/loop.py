@@ -100,6 +100,8 @@ class DeliveryLoop(Generic[S]):
 
     async def run(self) -> None:
         """Work until stopped. Raises :class:`LeaseLost`, or what the database raised."""
+        if self._context.audit == "all":
+            await self.settlement.notes.record_lost()
         unattempted = await self.source.begin()
         if unattempted is None:
             await self.settlement.write_off()

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from sa_outbox.settings import Audit
 
     from ..handler.delivery import InFlight
 
 
-def records(items: Iterable[InFlight], audit: Audit, *, counted: bool) -> list[dict[str, Any]]:
+def records(
+    items: Iterable[InFlight], audit: Audit, noted: Container[int] = (), *, counted: bool
+) -> list[dict[str, Any]]:
     """One object for each record, in the order in which things happened. Not *counted*: the last
-    attempt of each item is not among its attempts yet."""
+    attempt of each item is not among its attempts yet. *noted*: positions that were attempted with
+    care, because a process vanished that may have started them before."""
     if audit == "off":
         return []
     found: list[dict[str, Any]] = []
@@ -27,13 +30,19 @@ def records(items: Iterable[InFlight], audit: Audit, *, counted: bool) -> list[d
         attempt = item.attempts + (0 if counted else 1)
         if item.failure is not None:
             attempt = item.failure.attempt
-        has_begun = item.outcome == "done" or item.failure is not None or item.interrupted
-        if audit == "all" and has_begun:
-            found.append(_record(item, "started", attempt, ago=item.seconds))
+        if audit == "all" and _has_begun(item):
+            detail = {"after_crash": True} if item.position in noted else {}
+            found.append(_record(item, "started", attempt, ago=item.seconds, detail=detail))
         if item.failure is not None:
             found.append(_record(item, "failed", attempt, detail={"code": item.failure.code}))
         found += _ended(item, attempt, audit)
     return found
+
+
+def _has_begun(item: InFlight) -> bool:
+    if item.outcome == "dead" and item.reason == "crashes":
+        return item.interrupted  # else it was given up for earlier attempts, which are recorded
+    return item.outcome == "done" or item.failure is not None or item.interrupted
 
 
 def _ended(item: InFlight, attempt: int, audit: Audit) -> list[dict[str, Any]]:

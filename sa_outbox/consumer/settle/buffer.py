@@ -165,7 +165,8 @@ class SettlementBuffer:
         their attempts yet."""
         writes = self._plan_barely(items, new)
         audit = self._context.audit
-        if audit != "off" and (recorded := records(items, audit, counted=counted)):
+        noted = self.notes.noted
+        if audit != "off" and (recorded := records(items, audit, noted, counted=counted)):
             insert_record(writes, self._statements, self._lease.listener, recorded)
         if self.notes.noted and (absolved := self.notes.absolved(items)):
             term = {**self._lease.term, "positions": absolved}

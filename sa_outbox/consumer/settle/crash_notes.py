@@ -5,7 +5,10 @@ If this process vanishes too, the next holder knows whom to suspect: ``fault/qua
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
+
+from ..connection.errors import is_unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from ..position.progress import Progress
+
+
+log = logging.getLogger("sa_outbox.consumer")
 
 
 class CrashNotes:
@@ -39,6 +45,18 @@ class CrashNotes:
         self._lease = lease
         self._progress = progress
         self._lock = lock
+
+    async def record_lost(self) -> None:
+        """For the audit: the attempts that an earlier holder began, and that came to no end. Not
+        for lack of that may a listener stand still: an event that it can't read is a suspect."""
+        if self.noted:
+            term = {name: self._lease.term[name] for name in ("name", "part", "token")}
+            try:
+                await self._connections.rows(self._statements.record_lost, **term)
+            except Exception as error:
+                if is_unreachable(error):
+                    raise
+                log.warning("attempts that came to no end are not in the audit: %s", type(error))
 
     async def note(self, items: Sequence[InFlight]) -> None:
         """Write down that *items* are about to be attempted, while others are."""

@@ -31,12 +31,13 @@ _RESOLVED = f"resolved_at = {NOW}, resolved_by = :who, resolved_why = :why"
 
 
 def _audited(tables: Tables, action: str, source: str, detail: str = "") -> str:
-    """SQL: one line for each row of *source*, which is a dead letter."""
+    """SQL: one line for each row of *source*, which is a dead letter. The actor is the operator; a
+    request in the event's headers was not theirs."""
     return f"""
         INSERT INTO {quoted(tables.audit)} (action, event_id, event_type, listener, tenant,
-            actor_type, actor_id, request_id, correlation_id, attempt, detail)
-        SELECT {action}, event_id, event_type, listener, tenant, 'operator', :who,
-            headers ->> 'request_id', headers ->> 'correlation_id', attempts,
+            project_id, actor_type, actor_id, correlation_id, attempt, detail)
+        SELECT {action}, event_id, event_type, listener, tenant, headers ->> 'project_id',
+            'operator', :who, headers ->> 'correlation_id', attempts,
             jsonb_strip_nulls(jsonb_build_object('dead_letter', id, 'why', :why{detail}))
         FROM {source} ORDER BY id"""
 

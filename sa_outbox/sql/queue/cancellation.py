@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ...database.tables import Tables
 
 _ONE = (bindparam("listener", type_=Text), bindparam("position", type_=BigInteger))
-_REASON = bindparam("reason", type_=Text)
+_REASON = (bindparam("reason", type_=Text), bindparam("actor", type_=Text))
+_ACTOR = "CAST(:actor AS jsonb)"
 _COPIED = "listener, position, event_id, event_type, key, tenant, priority"
 _REQUESTED = "d.range IS NOT NULL AND d.cancel_requested_at IS NOT NULL"
 _IN_A_RANGE = "EXISTS (SELECT FROM {} AS r WHERE r.listener = d.listener AND r.number = d.range)"
@@ -87,11 +88,11 @@ def insert_cancelled(tables: Tables) -> TextClause:
     return text(
         f"""
         INSERT INTO {quoted(tables.deliveries)}
-            ({_COPIED}, state, cancel_requested_at, cancel_reason)
-        {_COPY}, 'cancelled', {NOW}, :reason
+            ({_COPIED}, state, cancel_requested_at, cancel_reason, cancel_actor)
+        {_COPY}, 'cancelled', {NOW}, :reason, {_ACTOR}
         FROM {log_name(tables)} AS o WHERE o.id = :position
         """
-    ).bindparams(*_ONE, _REASON)
+    ).bindparams(*_ONE, *_REASON)
 
 
 def lock(tables: Tables) -> TextClause:
@@ -110,11 +111,11 @@ def cancel_waiting(tables: Tables) -> TextClause:
         f"""
         UPDATE {quoted(tables.deliveries)} SET
             state = 'cancelled', cancel_requested_at = {NOW},
-            cancel_reason = :reason, updated_at = {NOW}
+            cancel_reason = :reason, cancel_actor = {_ACTOR}, updated_at = {NOW}
         WHERE listener = :listener AND position = :position AND range IS NULL
           AND state IN ('scheduled', 'parked') RETURNING state
         """
-    ).bindparams(*_ONE, _REASON)
+    ).bindparams(*_ONE, *_REASON)
 
 
 def cancel_scheduled(tables: Tables) -> TextClause:
@@ -130,11 +131,13 @@ def cancel_scheduled(tables: Tables) -> TextClause:
         UPDATE {quoted(tables.deliveries)} SET
             state = CASE WHEN due_at > {NOW} THEN 'cancelled' ELSE state END,
             cancel_requested_at = coalesce(cancel_requested_at, {NOW}),
+            cancel_actor = CASE WHEN cancel_requested_at IS NULL THEN {_ACTOR}
+                                ELSE cancel_actor END,
             cancel_reason = coalesce(cancel_reason, :reason), updated_at = {NOW}
         WHERE listener = :listener AND position = :position AND state = 'scheduled'
           AND range IS NULL RETURNING state
         """
-    ).bindparams(*_ONE, _REASON)
+    ).bindparams(*_ONE, *_REASON)
 
 
 def range_of(tables: Tables) -> TextClause:
@@ -161,17 +164,19 @@ def request(tables: Tables) -> TextClause:
     return text(
         f"""
         INSERT INTO {quoted(tables.deliveries)} AS d
-            ({_COPIED}, state, due_at, range, cancel_requested_at, cancel_reason)
-        {_COPY}, 'scheduled', {NOW}, :part, {NOW}, :reason
+            ({_COPIED}, state, due_at, range, cancel_requested_at, cancel_reason, cancel_actor)
+        {_COPY}, 'scheduled', {NOW}, :part, {NOW}, :reason, {_ACTOR}
         FROM {log_name(tables)} AS o WHERE o.id = :position
         ON CONFLICT (listener, position) DO UPDATE SET
             state = CASE WHEN d.range IS NULL THEN 'cancelled' ELSE d.state END,
             cancel_requested_at = coalesce(d.cancel_requested_at, excluded.cancel_requested_at),
+            cancel_actor = CASE WHEN d.cancel_requested_at IS NULL THEN excluded.cancel_actor
+                                ELSE d.cancel_actor END,
             cancel_reason = coalesce(d.cancel_reason, excluded.cancel_reason),
             updated_at = {NOW}
         RETURNING d.state
         """
-    ).bindparams(*_ONE, _REASON, bindparam("part", type_=BigInteger))
+    ).bindparams(*_ONE, *_REASON, bindparam("part", type_=BigInteger))
 
 
 def dead(tables: Tables) -> TextClause:
