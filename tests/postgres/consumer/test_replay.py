@@ -419,6 +419,30 @@ def test_many_are_chosen_in_the_order_of_the_log_in_batches_that_end(
     assert seen == [7, 5, 3, 1, 6, 4, 2]
 
 
+async def test_the_audit_names_the_operator_and_the_project_and_not_whoever_added_the_event(
+    outbox: Outbox, database: Database, consuming: Consuming
+) -> None:
+    Mail(outbox)
+    async with consuming(outbox) as running:
+        await running.listening()
+    headers = '{"actor_type": "user", "actor_id": "u1", "request_id": "r1", "project_id": "p1"}'
+    database.rows(
+        "INSERT INTO outbox_dead_letters (listener, position, event_id, event_type, payload,"
+        " event_created_at, reason, headers) SELECT 'mail', n, gen_random_uuid(), 'order.x', '1',"
+        f" clock_timestamp(), 'attempts', '{headers}' FROM generate_series(1, 3) AS n"
+    )
+    first, second, third = open_ones(database)
+    with database.engine.begin() as connection:
+        replay_dead_letters(connection, outbox.tables, [first], ME)
+        discard_dead_letters(connection, outbox.tables, [second], ME)
+        edit_dead_letter(connection, outbox.tables, third, ME, edits=0, payload=2)
+
+    rows = database.rows("SELECT * FROM outbox_audit ORDER BY id")
+    assert [row.action for row in rows] == ["replayed", "discarded", "edited"]
+    who = {(row.project_id, row.actor_type, row.actor_id, row.request_id) for row in rows}
+    assert who == {("p1", "operator", ME.who, None)}
+
+
 async def test_two_who_discard_the_same_at_once_discard_it_once(
     outbox: Outbox, database: Database
 ) -> None:
