@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -92,11 +93,12 @@ def top(*, interval: float, **options: Any) -> None:
 
     found = _overview(place)  # errors at the start are reported as by any command
     trouble = ""
-    with Keys() as keys, Screen() as screen:
+    # Ctrl-C may come while it asks, not only while it waits for a key.
+    with suppress(KeyboardInterrupt), Keys() as keys, Screen() as screen:
         while True:
             shown = rendered(found, place, rows=screen.rows - len(_FOOT))
             screen.show("\n".join([shown, trouble, *_FOOT[1:]]))
-            if keys.pressed(interval) in ("q", "Q", "\x03", "\x04"):
+            if keys.pressed(interval) in ("q", "Q", "\x04"):
                 return
             try:
                 found, trouble = _overview(place), ""

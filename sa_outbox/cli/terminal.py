@@ -57,8 +57,5 @@ class Keys:
 
     def pressed(self, seconds: float) -> str:
         """The key pressed within *seconds*; empty: none."""
-        try:
-            ready, _, _ = select.select([sys.stdin], [], [], seconds)
-        except KeyboardInterrupt:
-            return "\x03"
+        ready, _, _ = select.select([sys.stdin], [], [], seconds)
         return sys.stdin.read(1) or "\x04" if ready else ""

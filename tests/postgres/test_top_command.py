@@ -134,7 +134,27 @@ def test_the_terminal_is_as_it_was_before(top: Top, how: str) -> None:
     else:
         top.process.send_signal(signal.SIGINT)
 
-    assert top.ends() in (0, 1)
+    assert_it_left_no_trace(top)
+
+
+def test_an_interrupt_while_it_asks_the_database_ends_it_as_quietly(
+    top: Top, engine: Engine
+) -> None:
+    eventually(lambda: top.screen)
+    waits = text(
+        "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'outbox_listeners'::regclass"
+    )
+    with engine.begin() as connection:
+        connection.execute(text("LOCK outbox_listeners"))
+        eventually(lambda: connection.scalar(waits))
+
+        top.process.send_signal(signal.SIGINT)
+
+        assert_it_left_no_trace(top)
+
+
+def assert_it_left_no_trace(top: Top) -> None:
+    assert top.ends() == 0
     eventually(lambda: top.text.endswith(ENDED))
     assert top.text.count(BEGUN) == 1
     assert termios.tcgetattr(top.slave) == top.before
