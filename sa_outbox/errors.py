@@ -88,7 +88,8 @@ def _check_text(cls: str, **values: object) -> None:
 class ConfigError(OutboxError, ValueError):
     """A setting, a name, or the target that hooks are installed on is wrong.
 
-    Raised while the program is being set up, before any event is touched.
+    Raised while the program is being set up, before any event is touched; and for a session that
+    has no engine for the outbox's table, when it is used.
     """
 
     code = "config"

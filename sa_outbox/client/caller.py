@@ -10,9 +10,12 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import WrongArgument
 from ..producer import internals
+from ..producer.binds import bind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from sqlalchemy import Table
 
 SyncSessionOrConnection: TypeAlias = "Session | scoped_session[Any] | Connection"
 AsyncSessionOrConnection: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
@@ -39,11 +42,10 @@ def run(caller: object, what_for: str, work: Callable[[Session | Connection], An
     return work(there)
 
 
-def connection_of(caller: Session | Connection, clause: Any) -> Connection:
-    """The connection to run *clause* on, in the caller's transaction."""
+def connection_of(caller: Session | Connection, clause: Any, log: Table) -> Connection:
+    """The connection to run *clause* on, in the caller's transaction; *log* is the outbox's
+    table."""
     if isinstance(caller, Connection):
         return caller
     # The Connection, not session.execute: that would flush what the program has pending.
-    with internals.looking_like_a_flush(caller):
-        bind = caller.get_bind(clause=clause)
-    return internals.connection_for(caller, bind)
+    return internals.connection_for(caller, bind_of(caller, clause, log))

@@ -47,6 +47,7 @@ class Cancelling:
     """Cancels events of one outbox, in the caller's transaction."""
 
     def __init__(self, tables: Tables, settings: Settings, listeners: Listeners) -> None:
+        self._log = tables.outbox
         self._settings = settings
         self._listeners = listeners
         self._find = cancellation.find(tables)
@@ -72,7 +73,7 @@ class Cancelling:
         wanted = checked_event_id(event_id)
         why = checked_text("reason", reason, most=MAX_REASON_BYTES)
         chosen = self._chosen(listener)
-        connection = connection_of(place, self._withdraw)
+        connection = connection_of(place, self._withdraw, self._log)
         if internals.is_autocommit(connection):
             raise NotAtomic(
                 "the connection is in AUTOCOMMIT: what is cancelled could start between two "

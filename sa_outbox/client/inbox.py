@@ -100,7 +100,7 @@ class Inbox:
         return _SyncOnce(self, caller, values)
 
     def _is_first(self, caller: Session | Connection, values: Mapping[str, object]) -> bool:
-        connection = connection_of(caller, self._mark)
+        connection = connection_of(caller, self._mark, self._tables.outbox)
         if internals.is_autocommit(connection):
             raise NotAtomic(
                 "the connection is in AUTOCOMMIT: the message would count as done though acting "

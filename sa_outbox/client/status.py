@@ -155,6 +155,7 @@ class Statuses:
         by_registration: bool = False,
     ) -> None:
         self._by_registration = by_registration
+        self._log = tables.outbox
         self._names = settings.names
         self._listeners = listeners
         self._statement = status(tables)
@@ -186,7 +187,7 @@ class Statuses:
         return {"event_id": None, "tenant": whose, "event_type": name, "key": key, "by_key": True}
 
     def ask(self, place: Session | Connection, wanted: dict[str, Any]) -> EventStatus:
-        connection = connection_of(place, self._statement)
+        connection = connection_of(place, self._statement, self._log)
         rows = StatementRunner(connection, self._names, _RIGHTS).rows(self._statement, **wanted)
         if not rows:
             if wanted["by_key"]:

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from ..errors import ConfigError
 from ..event.event import Event
 from ..event.wanted import Wanted, wanted
+from ..producer.session import AsyncOutboxSession, OutboxSession
 
 Handler: TypeAlias = Callable[..., Any]
 """``(event)``, ``(event, session)``, ``(events)`` or ``(events, session)``; async or not."""
@@ -45,6 +46,8 @@ class Call:
     is_async: bool
     session: Literal["none", "async", "sync"]
     batch: bool
+    session_class: type | None = None
+    """From ``session: SomeSession``, if that is more than SQLAlchemy's or ours."""
     payload: Wanted | None = None
     """From ``Event[OrderPlaced]``; None if the annotation names no class: it gets JSON."""
 
@@ -69,9 +72,18 @@ def inspect_handler(name: str, handler: Handler) -> Call:
     first, *rest = parameters
     batch, payload = _event_argument(name, hints.get(first.name, first.annotation))
     session: Literal["none", "async", "sync"] = "none"
+    session_class: type | None = None
     if rest:
-        session = _session_argument(name, rest[0], hints, is_async=is_async)
-    return Call(is_async=is_async, session=session, batch=batch, payload=payload)
+        annotation = hints.get(rest[0].name, rest[0].annotation)
+        session = _session_argument(name, rest[0], annotation, is_async=is_async)
+        session_class = _own_class(name, annotation, is_async=is_async)
+    return Call(
+        is_async=is_async,
+        session=session,
+        batch=batch,
+        session_class=session_class,
+        payload=payload,
+    )
 
 
 def _parameters(name: str, handler: Handler) -> list[inspect.Parameter]:
@@ -172,9 +184,8 @@ def payload_for(function: Handler) -> Wanted | None:
 
 
 def _session_argument(
-    name: str, parameter: inspect.Parameter, hints: dict[str, Any], *, is_async: bool
+    name: str, parameter: inspect.Parameter, annotation: Any, *, is_async: bool
 ) -> Literal["async", "sync"]:
-    annotation = hints.get(parameter.name, parameter.annotation)
     wanted: Literal["async", "sync"] = "async" if is_async else "sync"
     if isinstance(annotation, type):
         expected = AsyncSession if is_async else Session
@@ -193,3 +204,20 @@ def _session_argument(
     raise ConfigError(
         f"the second argument of listener {name!r} must be a session, not {annotation!r}"
     )
+
+
+def _own_class(name: str, annotation: Any, *, is_async: bool) -> type | None:
+    """The class that the handler's session must also be one of; None: any session will do."""
+    ours = AsyncOutboxSession if is_async else OutboxSession
+    if not isinstance(annotation, type) or issubclass(ours, annotation):
+        return None
+    if not issubclass(annotation, (AsyncSession, Session)):
+        return None
+    try:
+        type("_Both", (type("_Ours", (ours,), {}), annotation), {})  # as the consumer makes it
+    except TypeError as error:
+        raise ConfigError(
+            f"listener {name!r} asks for {annotation.__name__}, of which no handler's session can "
+            f"be made: {error}"
+        ) from error
+    return annotation

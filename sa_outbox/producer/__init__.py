@@ -12,6 +12,8 @@ transaction, or not at all.
 ``hooks.py``       the eight session events that write an event when its data is written
 ``ledger.py``      a session's events until its transaction ends
 ``internals.py``   the private parts of SQLAlchemy that the hooks need
+``binds.py``       which engine of a session the outbox's statements go to
+``bulk.py``        a warning where events of entities are not collected
 ``write.py``       writes what is pending: in order, with one statement
 ``statements.py``  what is sent to write events into the tables of one outbox
 ``faults.py``      errors of the database without the row that they quote

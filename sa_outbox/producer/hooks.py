@@ -96,6 +96,8 @@ class Hooks:
             raise not_installed(type(session))
         if self._contract is not None:
             self._contract.check(pending.event)
+        if session.bind is None:
+            self._writer.check_binds(session)
         # Like Session.add: without a transaction, close() and rollback() would not be noticed.
         trans = internals.autobegin(session)
         if not internals.takes_work(trans):
@@ -103,12 +105,11 @@ class Hooks:
                 f"the session's transaction is {internals.state_of(trans)}, an event added now "
                 "would never be written. Nothing was added"
             )
-        is_connecting, scope = internals.is_connecting(trans), internals.scope_of(trans)
         ledger = self._ledger(session)
-        if is_connecting:
+        if internals.is_connecting(trans):
             _refuse_too_late(session, ledger)
         ledger.check_room(pending, self._limits)
-        ledger.add(pending, scope)
+        ledger.add(pending, internals.scope_of(trans))
         if self._no_hook_comes(session, ledger):
             self._write_now(session, ledger)
 
@@ -135,10 +136,8 @@ class Hooks:
             self._welcome(session, state)
 
     def after_flush_postexec(self, session: Session, context: UOWTransaction) -> None:
-        """The data is written: write the events.
-
-        Not ``after_flush``, where a new object has no identity yet and its lazy loads are empty.
-        """
+        """The data is written: write the events. Not ``after_flush``, where a new object has no
+        identity yet and its lazy loads are empty."""
         ledger: Ledger | None = getattr(session, self._ledger_name, None)
         if internals.may_use_several_binds(session):
             ledger = self._ledger(session)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import sessionmaker
 
 from ..database.tables import tables
 from ..observe import EventsAdded, Observers
+from .bulk import watch_bulk_methods
 from .hooks import Hooks
 from .install import register_owner, session_class, sync_session
 from .notifier import notifier
@@ -90,6 +91,7 @@ class Producer:
         """Listen to the sessions of *cls*. Each session determines which outbox it belongs to."""
         if not self._hooks.are_on(cls):
             self._hooks.listen_on(cls)
+            watch_bulk_methods(cls)
 
     @overload
     def add(

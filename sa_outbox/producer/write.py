@@ -20,6 +20,7 @@ from ..event.codec import encode_plain
 from ..event.event import now_duplicate
 from ..sql.server.transactions import abort
 from . import internals
+from .binds import bind_of, check_binds
 from .entity import give_back
 from .faults import QUOTING, without_data
 from .statements import Statements
@@ -191,11 +192,11 @@ class Writer:
                     "database"
                 )
 
+    def check_binds(self, session: Session) -> None:
+        check_binds(session, self._tables.outbox)
+
     def _bind(self, session: Session) -> Engine | Connection:
-        if internals.is_flushing(session):
-            return session.get_bind(clause=self._insert)
-        with internals.looking_like_a_flush(session):
-            return session.get_bind(clause=self._insert)
+        return bind_of(session, self._insert, self._tables.outbox)
 
     def _connection(self, session: Session) -> Connection:
         # The Connection, not session.execute: that one would autoflush.

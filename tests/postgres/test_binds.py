@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import URL, Delete, Engine, Update, create_engine, exc, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from sa_outbox.errors import NotAtomic, SchemaError
+from sa_outbox.errors import ConfigError, NotAtomic, SchemaError
 from tests.postgres.conftest import CountingOutbox, Setup
 from tests.support.shop import Base, Customer, Order
 
@@ -92,8 +92,49 @@ def test_a_read_only_session_reads_but_takes_no_event(setup: Setup) -> None:
 def test_without_a_bind_the_commit_says_so(setup: Setup) -> None:
     with setup.maker(bind=None) as session:
         setup.outbox.add(session, "a")
-        with pytest.raises(exc.UnboundExecutionError):
+        with pytest.raises(ConfigError, match=r"no engine for the outbox's table") as caught:
             session.commit()
+
+    assert isinstance(caught.value.__cause__, exc.UnboundExecutionError)
+
+
+def test_binds_without_the_outboxs_table_are_refused_where_the_event_is_added(
+    setup: Setup,
+) -> None:
+    with setup.maker(bind=None, binds={Base: setup.engine}) as session:
+        session.add(Order(name="x"))
+        with pytest.raises(ConfigError, match=r"binds=\{\.\.\., outbox\.tables\.outbox: engine\}"):
+            setup.outbox.add(session, "a")
+        session.commit()
+
+    assert names(setup.engine) == ["x"], "nothing of the data is lost"
+    assert setup.types() == []
+
+
+def test_binds_without_the_outboxs_table_are_refused_for_an_entitys_event(setup: Setup) -> None:
+    with setup.maker(bind=None, binds={Base: setup.engine}) as session:
+        order = Order(name="x")
+        order.record_event("a")
+        session.add(order)
+        with pytest.raises(ConfigError, match=r"none for the outbox's table 'outbox'"):
+            session.commit()
+
+    assert names(setup.engine) == []
+
+
+def test_the_bind_of_the_log_serves_every_question_to_the_outbox(setup: Setup) -> None:
+    outbox, log = setup.outbox, setup.outbox.tables.outbox
+    with setup.maker(bind=None, binds={Base: setup.engine, log: setup.engine}) as session:
+        added = outbox.add(session, "a")
+        session.commit()
+        with outbox.inbox.once(session, "m", consumer="c") as first:
+            assert first
+        assert outbox.status(session, added.event_id).event_id == added.event_id
+    with (
+        setup.maker(bind=None, binds={Base: setup.engine}) as session,
+        pytest.raises(ConfigError, match="outbox's table"),
+    ):
+        outbox.status(session, added.event_id)
 
 
 def test_the_bind_of_the_log_is_found_among_several(setup: Setup) -> None:

@@ -213,6 +213,50 @@ class TestFunctions:
         assert call_of(handler) == call(batch=batch, payload_class=names)
 
 
+class OwnAsyncSession(AsyncSession):
+    pass
+
+
+class OwnSession(OutboxSession):
+    pass
+
+
+class TestSessionClass:
+    """A handler gets a session of the class that it names."""
+
+    def test_a_class_of_the_programs_own_is_remembered(self) -> None:
+        async def asks(event: Event, session: OwnAsyncSession) -> None: ...
+        def asks_in_a_thread(event: Event, session: OwnSession) -> None: ...
+
+        assert call_of(asks).session_class is OwnAsyncSession
+        assert call_of(asks_in_a_thread).session_class is OwnSession
+
+    @pytest.mark.parametrize("cls", [AsyncSession, AsyncOutboxSession, object, Any, "Elsewhere"])
+    def test_any_session_is_one_of_sqlalchemys_and_of_ours(self, cls: Any) -> None:
+        async def asks(event: Event, session: Any) -> None: ...
+
+        asks.__annotations__["session"] = cls
+
+        assert call_of(asks).session_class is None
+
+    def test_a_class_that_does_not_go_with_ours_is_refused_at_once(self) -> None:
+        async def asks(event: Event, session: AsyncSession) -> None: ...
+
+        asks.__annotations__["session"] = OddMeta("Odd", (AsyncSession,), {})
+
+        with pytest.raises(ConfigError, match="no handler's session can be made"):
+            call_of(asks)
+
+
+class OddMeta(type):
+    """Of classes that have no others beside them."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
+        if len(bases) > 1:
+            raise TypeError("alone, or not at all")
+        super().__init__(name, bases, attributes)
+
+
 class Service:
     async def on_event(self, event: Event[OrderPlaced], session: AsyncSession) -> None: ...
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy import event
+from sqlalchemy.ext.asyncio import async_sessionmaker
+from sqlalchemy.orm import sessionmaker
 
 from sa_outbox.errors import HandlerMustNotCommit
 from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
@@ -237,3 +239,19 @@ class AsyncHandlerSession(AsyncOutboxSession):
     async def flush_if_changed(self) -> None:
         if self.sync_session.has_changes:
             await self.flush()
+
+
+def maker_of(maker: Any, cls: type | None) -> Any:
+    """*maker*, or one like it whose sessions are also of the class *cls*, which a handler asks
+    for: SQLModel's, for its ``exec``."""
+    if cls is None:
+        return maker
+    if isinstance(maker, sessionmaker):
+        return sessionmaker(class_=_both(maker.class_, cls), **maker.kw)
+    sync_class = _both(maker.kw["sync_session_class"], cls.sync_session_class)  # type: ignore[attr-defined]  # of an AsyncSession
+    options = {**maker.kw, "sync_session_class": sync_class}
+    return async_sessionmaker(class_=_both(maker.class_, cls), **options)
+
+
+def _both(ours: type, cls: type) -> type:
+    return ours if issubclass(ours, cls) else type(cls.__name__, (ours, cls), {})

@@ -12,6 +12,7 @@ from sa_outbox.observe import SuspectAttempted
 
 from ..fault.attribution import Again
 from ..handler.call import HandlerCall
+from ..handler.session import maker_of
 from ..shared.stop_reason import StopReason
 from ..transaction.group import Group, GroupBroken
 from ..transaction.transaction import HandlerTransaction
@@ -288,7 +289,7 @@ def _transaction(port: Port, parts: Parts, call: HandlerCall) -> HandlerTransact
     make = context.async_sessions if is_async else context.sync_sessions
     assert make is not None  # noqa: S101 - the consumer has made what its listeners need
     return HandlerTransaction(
-        make,
+        maker_of(make, parts.listener.call.session_class),
         call,
         parts.lease,
         parts.progress,
