@@ -15,11 +15,15 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from sa_outbox import observe
 from sa_outbox.cli import main
 from sa_outbox.consume import process as consume
 from sa_outbox.consume.command import command
 from sa_outbox.consume.exit_codes import Exit
-from sa_outbox.monitoring import Monitor
+from sa_outbox.consume.logs import make_log
+from sa_outbox.consume.process import Process
+from sa_outbox.consume.stop import Ending
+from sa_outbox.monitoring import Health, Metrics, Monitor
 from sa_outbox.settings import RETENTIONS, ConsumerSettings
 
 APP = """
@@ -194,6 +198,22 @@ class TestMonitor:
 
         assert (made.host, made.port) == ("0.0.0.0", 0)
         assert made.respond(b"GET /metrics HTTP/1.1\r\n")[0] == 200
+
+    def test_metrics_count_what_handlers_add_too(self) -> None:
+        made = self.monitor("--monitor-port", "0", "--metrics")
+        consumer = Fake.made[0]
+        consumer.outbox.observers.emit(observe.EventsAdded({"order.placed": 2}))
+
+        _, _, body = made.respond(b"GET /metrics HTTP/1.1\r\n")
+        line = 'sa_outbox_events_added_total{event_type="order.placed",queue="default"} 2.0'
+        assert line in body.decode()
+
+    def test_nobody_in_the_process_wants_each_delivery_unless_the_log_shows_them(self) -> None:
+        """An observation for each event is dear: all of them count batches."""
+        observers = [Metrics, Health, Ending.observe, Process._count]
+        assert [each for each in observers if not getattr(each, "wants_batches", False)] == []
+        assert make_log("json", "info", None).wants_batches
+        assert not make_log("json", "debug", None).wants_batches
 
     def test_metrics_without_a_port_are_wrong_usage(self) -> None:
         result = run("--metrics", SA_OUTBOX_DATABASE_URL=URL)
