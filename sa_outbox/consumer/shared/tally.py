@@ -24,8 +24,8 @@ class Drained:
     dead: int = 0
     """Dead letters."""
     waiting: int = 0
-    """Deliveries that are left for a later attempt: those that failed, and those behind one of
-    their key that failed. Events scheduled for later are not counted."""
+    """Deliveries that are left for a later attempt: those that failed, and with ``order="key"``
+    those behind one that failed. Events scheduled for later are not counted."""
     limited: bool = False
     """It ended because of its limit: there may be more to do."""
 
