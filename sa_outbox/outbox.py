@@ -132,6 +132,7 @@ class Outbox(Producer):
         envelope: Envelope | None = None,
         map: Callable[[Event[Any]], Message | None] | None = None,  # noqa: A002 - what it is
         timeout: timedelta = timedelta(seconds=30),
+        max_pause: timedelta | None = None,
         **options: Unpack[RelayOptions],
     ) -> None:
         """Forward the events *on* to another system, under a cursor of its own.
@@ -143,9 +144,9 @@ class Outbox(Producer):
         *to* is a topic, subject, stream, routing key or address. ``"orders.{event_type}"`` is
         filled in from the event; a function chooses for each event, and None means do not send.
         *envelope* turns an event into a message: ``Plain()`` or ``CloudEvents(source=...)``; *map*
-        replaces all of that. *timeout* is how long the receiver may take for a batch. The other
-        options are a listener's, :class:`sa_outbox.declare.listener.RelayOptions`; docs/relays.md
-        explains them.
+        replaces all of that. *timeout* is how long the receiver may take for a batch, *max_pause*
+        the longest time until one that can't be reached is tried again. The other options are a
+        listener's, :class:`sa_outbox.declare.listener.RelayOptions`; docs/relays.md explains them.
         """
         from .relay.declaration import declare_relay  # noqa: PLC0415 - for programs that have relays
 
@@ -158,6 +159,7 @@ class Outbox(Producer):
                 envelope=envelope,
                 map=map,
                 timeout=timeout,
+                max_pause=max_pause,
                 options=given_options("relay", options, RelayOptions.__optional_keys__),
                 settings=self.settings,
             )

@@ -112,6 +112,14 @@ def list_(**options: Any) -> None:
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)
 @click.option("--timeout", type=click.FloatRange(0.1, 300), default=15.0, show_default=True)
 @click.option(
+    "--probe-interval",
+    type=click.FloatRange(1, 86400),
+    default=30.0,
+    show_default=True,
+    help="Seconds between two tries while it is down.",
+)
+@click.option("--retry-410", is_flag=True, help="Retry an answer of 410; it disables NAME.")
+@click.option(
     "--secret-env", help="The consumer's environment variable that holds the signing secret."
 )
 @click.option(

@@ -33,6 +33,8 @@ class Forwarding(Protocol):
     """The database's epoch; set once it is known, and whenever it changes."""
     payload: Wanted | None
     """What its own functions of an event ask for."""
+    max_pause: float | None
+    """Longest pause, in seconds, while its receiver is away; None: the usual one."""
 
     async def close(self) -> None:
         """The consumer has ended: nothing more is sent."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from sa_outbox.errors import ConfigError
@@ -35,12 +34,15 @@ class Delivering:
     concurrency: int = 4
     timeout: float = 15.0
     """Seconds for one message, from the first packet to the last."""
+    probe_interval: float = 30.0
+    """Seconds between two tries while it is down."""
+    retry_410: bool = False
+    """An answer of 410 is retried; otherwise it disables the endpoint."""
 
     def __post_init__(self) -> None:
         """Raises :class:`ConfigError`: rows are also written by hand, and a type hint checks
         nothing."""
         given: dict[str, Any] = asdict(self)
-        seconds = given["timeout"]
         if not all(isinstance(each, str) for each in given["on"]):
             raise ConfigError("on is a list of event types")
         if given["tenant"] is not None and not isinstance(given["tenant"], str):
@@ -48,8 +50,12 @@ class Delivering:
         checked_order("order", given["order"])
         if type(given["concurrency"]) is not int or not 1 <= given["concurrency"] <= 1000:
             raise ConfigError("concurrency is a number from 1 to 1000")
-        if type(seconds) not in (int, float) or not isfinite(seconds) or not 0 < seconds <= 3600:
-            raise ConfigError("timeout is a number of seconds, above 0 and at most 3600")
+        for name, most in (("timeout", 3600), ("probe_interval", 86400)):
+            seconds = given[name]
+            if type(seconds) not in (int, float) or not 0 < seconds <= most:
+                raise ConfigError(f"{name} is a number of seconds, above 0 and at most {most}")
+        if type(given["retry_410"]) is not bool:
+            raise ConfigError("retry_410 is true or false")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

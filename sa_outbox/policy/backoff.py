@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Final
+
+RELAY_PAUSE: Final = timedelta(seconds=5)
+"""Longest pause before a relay whose receiver is away is tried again, unless it has its own."""
+
 
 class Backoff:
     def __init__(self, first_seconds: float = 0.1, max_seconds: float = 5.0) -> None:

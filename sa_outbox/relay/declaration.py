@@ -11,11 +11,11 @@ from sa_outbox.declare.declaration import declare
 from sa_outbox.declare.handler import payload_for
 from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
-from sa_outbox.policy.checks import check_span
+from sa_outbox.policy.checks import ONE_DAY, check_span
 from sa_outbox.policy.order import checked_order
 from sa_outbox.policy.retry import RetryPolicy
 
-from .envelope import Plain
+from .envelope import Plain, wrapping
 from .forward import Forward
 from .message import Message
 
@@ -51,6 +51,7 @@ def declare_relay(
     envelope: Envelope | None,
     map: Callable[[Event[Any]], Message | None] | None,  # noqa: A002 - as in outbox.relay
     timeout: timedelta,
+    max_pause: timedelta | None = None,
     options: dict[str, Any],
     settings: Settings,
 ) -> Listener:
@@ -67,15 +68,18 @@ def declare_relay(
             f"relay {name!r} has a map, which creates the whole message: no to=, no "
             "envelope= beside it"
         )
-    make = _mapped(name, map) if map is not None else _enveloped(name, relay, to, envelope)
+    make = _mapped(name, relay, map) if map is not None else _enveloped(name, relay, to, envelope)
     mode = checked_order(f"order of listener {name!r}", options.get("order", Listener.order))
     own = map if map is not None else to
+    pause = getattr(relay, "max_pause", None) if max_pause is None else max_pause
+    check_span(f"max_pause of relay {name!r}", pause, most=ONE_DAY, or_none=True)
     forward = Forward(
         relay,
         make,
         order=mode.name,
         timeout=timeout.total_seconds(),
         payload=payload_for(own) if callable(own) else None,
+        max_pause=None if pause is None else pause.total_seconds(),
     )
     retry = getattr(relay, "retry", RETRY)
     options = {"batch_size": BATCH, "retry": retry, "external": True, **options}
@@ -96,13 +100,14 @@ def _check_relay(name: str, relay: object) -> None:
 
 
 def _mapped(
-    name: str, make: Callable[[Event[Any]], Message | None]
+    name: str, relay: Relay, make: Callable[[Event[Any]], Message | None]
 ) -> Callable[[Event[Any], int], Message | None]:
     if not callable(make):
         raise ConfigError(f"map of relay {name!r} must be a function: {make!r}")
 
-    def mapped(event: Event[Any], _epoch: int) -> Message | None:
-        message: object = make(event)
+    def mapped(event: Event[Any], epoch: int) -> Message | None:
+        with wrapping(epoch, relay.attribute_prefix):
+            message: object = make(event)
         if message is not None and not isinstance(message, Message):
             raise TypeError(f"the map of relay {name!r} returned {type(message).__name__}")
         return message

@@ -69,6 +69,7 @@ class StoredEndpoint:
 
     def __init__(self, webhook: Webhook, gone: Callable[[str], Awaitable[None]]) -> None:
         self._webhook = webhook
+        self.max_pause = webhook.max_pause
         self._gone = gone
         self._has_disabled = False
         """Once is enough: until the consumer reads the endpoints again, this knows of the 410 only,
@@ -162,6 +163,8 @@ def _webhook(endpoint: Endpoint, options: EndpointOptions) -> Webhook:
         secrets=secrets,
         bearer=bearer,
         timeout=timedelta(seconds=endpoint.delivering.timeout),
+        retry_410=endpoint.delivering.retry_410,
+        probe_interval=timedelta(seconds=endpoint.delivering.probe_interval),
         allow=options.allow,
         allow_http="inside" if options.allow else False,
         ports=options.ports,

@@ -6,6 +6,8 @@ names of that specification; structured: one JSON document with everything.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -18,6 +20,8 @@ from sa_outbox.event.event import stored_text
 from .message import JSON, Message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sa_outbox.event.event import Event
 
 STRUCTURED = "application/cloudevents+json"
@@ -37,7 +41,23 @@ _PASSED_ON = (
 
 
 class Envelope(Protocol):
-    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message: ...
+    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message:
+        """The message for *event*. *epoch* is for :func:`sequence`, *prefix* is the relay's
+        ``attribute_prefix``."""
+        ...
+
+
+_WRAPPING: ContextVar[tuple[int, str]] = ContextVar("sa_outbox_wrapping", default=(0, "ce-"))
+
+
+@contextmanager
+def wrapping(epoch: int, prefix: str) -> Iterator[None]:
+    """For a relay's ``map``, whose own ``wrap`` knows neither: these are what it takes."""
+    token = _WRAPPING.set((epoch, prefix))
+    try:
+        yield
+    finally:
+        _WRAPPING.reset(token)
 
 
 def sequence(epoch: int, position: int | None) -> str:
@@ -57,7 +77,16 @@ def _body(event: Event[Any]) -> bytes:
 class Plain:
     """The payload as JSON; ``event_id``, ``event_type`` and the rest are headers."""
 
-    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message:  # noqa: ARG002 - of CloudEvents
+    def wrap(
+        self,
+        event: Event[Any],
+        destination: str,
+        *,
+        epoch: int | None = None,
+        prefix: str | None = None,  # noqa: ARG002 - of CloudEvents
+    ) -> Message:
+        """The message for *event*; in a relay's ``map``, without *epoch* and *prefix*."""
+        epoch = _WRAPPING.get()[0] if epoch is None else epoch
         headers = {
             "event_id": str(event.event_id),
             "event_type": event.event_type,
@@ -90,7 +119,18 @@ class CloudEvents:
         if self.mode not in ("binary", "structured"):
             raise ConfigError(f'mode of CloudEvents must be "binary" or "structured": {self.mode}')
 
-    def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message:
+    def wrap(
+        self,
+        event: Event[Any],
+        destination: str,
+        *,
+        epoch: int | None = None,
+        prefix: str | None = None,
+    ) -> Message:
+        """The message for *event*; in a relay's ``map``, without *epoch* and *prefix*."""
+        known = _WRAPPING.get()
+        epoch = known[0] if epoch is None else epoch
+        prefix = known[1] if prefix is None else prefix
         attributes = self._attributes(event, epoch)
         own = {name: str(value) for name, value in event.headers.items() if name not in _PASSED_ON}
         if self.mode == "structured":

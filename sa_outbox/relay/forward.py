@@ -40,12 +40,14 @@ class Forward:
         order: Order,
         timeout: float,
         payload: Wanted | None = None,
+        max_pause: float | None = None,
     ) -> None:
         self.relay = relay
         self.epoch = 0
         """The database's epoch; set by the consumer."""
         self.payload = payload
         """What the program's ``map`` or ``to`` asks for by its annotation; None: JSON."""
+        self.max_pause = max_pause
         self._make = make
         self._lane_of = ORDER_MODES[order].lane
         self._timeout = timeout

@@ -77,7 +77,7 @@ class TestEndpoints:
 
         async def gone(_why: str) -> None: ...
 
-        delivering = Delivering(on=("order.*",), order=order, concurrency=7)
+        delivering = Delivering(on=("order.*",), order=order, concurrency=7, probe_interval=2)
         endpoint = Endpoint(
             name="acme", url="https://example.com/hooks", delivering=delivering, secrets=()
         )
@@ -85,3 +85,5 @@ class TestEndpoints:
         listener = endpoint_listener(endpoint, Settings(), None, gone)
 
         assert (listener.order, listener.concurrency) == (order, concurrency)
+        assert listener.forwarding is not None
+        assert listener.forwarding.max_pause == 2.0

@@ -31,6 +31,7 @@ from sa_outbox.relay import Answer, CloudEvents, Message, Plain
 from sa_outbox.relay.conformance import Arrived, RelayConformance
 from sa_outbox.relay.http import Secret, Webhook, breaker, exchange, webhook
 from sa_outbox.relay.http import dial as dialling
+from sa_outbox.relay.http.answers import BadAnswer
 from sa_outbox.relay.http.target import parse
 from sa_outbox.webhooks import new_secret, verify
 from tests.support.certificates import Authority
@@ -297,6 +298,16 @@ class TestAnswers:
         assert all(isinstance(each, Undeliverable) for each in found)
         assert len(endpoint.received) == 1
 
+    async def test_one_that_is_gone_is_sent_to_again_if_that_was_chosen(self) -> None:
+        relay = post(retry_410=True)
+        async with Endpoint(answers=[answer(410), answer(410), OK]).running() as endpoint:
+            found = [(await relay.send([message(endpoint.url())]))[0] for _ in range(3)]
+            assert not relay.is_gone(endpoint.url())
+            await relay.close()
+
+        assert [type(each) for each in found] == [BadAnswer, BadAnswer, type(None)]
+        assert len(endpoint.received) == 3
+
     @pytest.mark.parametrize("to", ["http://127.0.0.1:{}/trap", "file:///etc/passwd", "//x", ""])
     async def test_a_redirect_is_not_followed(self, to: str) -> None:
         async with Endpoint().running() as trap, Endpoint().running() as endpoint:
@@ -464,12 +475,16 @@ class TestHostileServers:
         endpoint = Endpoint()
         async with endpoint.running():
             pass
-        relay = post()  # nobody listens there any more
+        probe_interval = timedelta(seconds=90)
+        relay = post(probe_interval=probe_interval)  # nobody listens there any more
         found = [(await relay.send([message(endpoint.url())]))[0] for _ in range(20)]
 
         counted = [each for each in found if not isinstance(each, RelayUnavailable)]
         assert len(counted) == breaker.FAILURES
-        now[0] += breaker.PROBE_SECONDS
+        now[0] += 89
+        (resting,) = await relay.send([message(endpoint.url())])
+        assert isinstance(resting, RelayUnavailable)
+        now[0] += 1
         found = [(await relay.send([message(endpoint.url())]))[0] for _ in range(20)]
         assert [isinstance(each, RelayUnavailable) for each in found] == [False] + [True] * 19
 

@@ -104,9 +104,9 @@ async def test_what_it_will_never_take_is_a_dead_letter(
 
 
 async def test_while_an_endpoint_is_down_few_attempts_are_counted(
-    outbox: Outbox, engine: Engine, async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    outbox: Outbox, engine: Engine, async_engine: AsyncEngine
 ) -> None:
-    monkeypatch.setattr(breaker, "PROBE_SECONDS", 0.2)
+    often = hook(probe_interval=timedelta(milliseconds=200))
     back = False
 
     async def behave(it: Endpoint, request: Received, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +114,7 @@ async def test_while_an_endpoint_is_down_few_attempts_are_counted(
 
     patient = RetryPolicy(attempts=100, base=timedelta(milliseconds=10), jitter=False)
     async with Endpoint(behave).running() as endpoint:
-        outbox.relay("acme", hook(), on="*", to=endpoint.url(), retry=patient, concurrency=4)
+        outbox.relay("acme", often, on="*", to=endpoint.url(), retry=patient, concurrency=4)
         for number in range(40):
             add(outbox, engine, number, key=str(number))
         consumer, recorder = make_consumer(outbox, async_engine)

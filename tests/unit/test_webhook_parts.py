@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 from sa_outbox import Event
 from sa_outbox.errors import Undeliverable
 from sa_outbox.relay import Message
-from sa_outbox.relay.http.answers import MAX_SHOWN, excerpt
+from sa_outbox.relay.http.answers import MAX_SHOWN, BadAnswer, Reply, excerpt, judge
 from sa_outbox.relay.http.breaker import (
     FAILURES,
     GONE_SECONDS,
     LONG_DOWN_SECONDS,
-    PROBE_SECONDS,
     Breaker,
 )
 from sa_outbox.relay.http.headers import headers_of
 
+PROBE_SECONDS = 7.0
+
 
 def down(at: float = 100.0) -> Breaker:
-    breaker = Breaker()
+    breaker = Breaker(PROBE_SECONDS)
     for _ in range(FAILURES):
         assert breaker.ask(at) == "go"
         breaker.failed(at)
@@ -32,7 +33,7 @@ def down(at: float = 100.0) -> Breaker:
 
 class TestBreaker:
     def test_a_few_failures_are_nothing(self) -> None:
-        breaker = Breaker()
+        breaker = Breaker(PROBE_SECONDS)
         for _ in range(10):
             for _ in range(FAILURES - 1):
                 breaker.failed(1.0)
@@ -74,7 +75,7 @@ class TestBreaker:
         assert breaker.is_long_down(100.0 + LONG_DOWN_SECONDS)
 
     def test_one_that_asked_to_wait_is_not_down(self) -> None:
-        breaker = Breaker()
+        breaker = Breaker(PROBE_SECONDS)
         breaker.asked_to_wait(100.0, 60.0)
 
         assert breaker.ask(159.0) == "rest"
@@ -82,7 +83,7 @@ class TestBreaker:
         assert [breaker.ask(160.0) for _ in range(3)] == ["go"] * 3
 
     def test_one_that_is_gone_is_asked_again_after_a_while(self) -> None:
-        breaker = Breaker()
+        breaker = Breaker(PROBE_SECONDS)
         breaker.answered_gone(100.0)
 
         assert breaker.ask(99.0 + GONE_SECONDS) == "gone"
@@ -94,6 +95,23 @@ class TestBreaker:
 
         assert not breaker.is_gone(100.0 + PROBE_SECONDS)
         assert breaker.ask(100.0 + PROBE_SECONDS) == "go"
+
+
+class TestJudge:
+    @pytest.mark.parametrize("retry_4xx", [False, True])
+    def test_gone_is_retried_only_if_that_was_chosen(self, *, retry_4xx: bool) -> None:
+        gone = Reply(410, {}, b"")
+
+        final = judge(gone, retry_4xx=retry_4xx, retry_410=False)
+        chosen = judge(gone, retry_4xx=retry_4xx, retry_410=True)
+
+        assert isinstance(final, Undeliverable)
+        assert isinstance(chosen, BadAnswer)
+
+    def test_to_retry_gone_retries_no_other_4xx(self) -> None:
+        assert isinstance(
+            judge(Reply(404, {}, b""), retry_4xx=False, retry_410=True), Undeliverable
+        )
 
 
 class TestExcerpt:

@@ -8,25 +8,29 @@ from typing import TYPE_CHECKING
 import anyio
 
 from sa_outbox.observe import RelayAway, RelayBack
+from sa_outbox.policy.backoff import RELAY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sa_outbox.declare.listener import Listener
     from sa_outbox.errors import RelayUnavailable
     from sa_outbox.observe import Observation
 
     from ..shared.relay_outages import RelayOutages
 
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, RELAY_PAUSE.total_seconds()
 _MAX_DOUBLINGS = 30
 """Refusals that are counted: two to their power is a pause."""
 
 
 class RelayBackoff:
     def __init__(
-        self, listener: str, emit: Callable[[Observation], object], outages: RelayOutages
+        self, listener: Listener, emit: Callable[[Observation], object], outages: RelayOutages
     ) -> None:
-        self._listener = listener
+        self._listener = listener.name
+        own = None if listener.forwarding is None else listener.forwarding.max_pause
+        self._max_pause = MAX_PAUSE_SECONDS if own is None else own
         self._emit = emit
         self._outages = outages
         self.refusals = 0
@@ -36,7 +40,7 @@ class RelayBackoff:
 
     def turned_away(self, error: RelayUnavailable) -> None:
         # Rests later, outside of the gate: other listeners have nothing to do with it.
-        self.pause = min(FIRST_PAUSE_SECONDS * 2**self.refusals, MAX_PAUSE_SECONDS)
+        self.pause = min(FIRST_PAUSE_SECONDS * 2**self.refusals, self._max_pause)
         self.refusals = min(self.refusals + 1, _MAX_DOUBLINGS)
         why = type(error if error.__cause__ is None else error.__cause__).__name__
         self._outages.turned_away(self._listener, why, monotonic())

@@ -95,7 +95,7 @@ class HandlerTask:
         )
         has_session = listener.call.session != "none"
         self._transaction = _transaction(port, parts, self.call) if has_session else None
-        self._rest = RelayBackoff(listener.name, context.observers.emit, context.outages)
+        self._rest = RelayBackoff(listener, context.observers.emit, context.outages)
         self._conclusion = Conclusion(port, parts, self._rest, has_session=has_session)
 
     async def run(self) -> None:

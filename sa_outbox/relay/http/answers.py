@@ -2,7 +2,8 @@
 
 =======================================  =========================================================
 2xx                                      it has the event: done, whatever the body says
-410                                      the endpoint is gone: a dead letter, as are the next ones
+410                                      the endpoint is gone: a dead letter, as are the next ones;
+                                         optionally retry
 429, 503 with ``Retry-After``            retry after that time, at most a day; others wait too
 408, 425, 429, 5xx                       retry according to the policy
 3xx                                      retry: redirects are not followed, and maintenance ends
@@ -50,13 +51,14 @@ class BadAnswer(RelayError):
         a response that asks for no delay must not use up the attempts in a moment."""
 
 
-def judge(reply: Reply, *, retry_4xx: bool) -> Answer:
+def judge(reply: Reply, *, retry_4xx: bool, retry_410: bool) -> Answer:
     status = reply.status
     if 200 <= status < 300:
         return None
     said = f"HTTP {status}{excerpt(reply.body)}"
     if status == GONE:
-        return Undeliverable(f"the endpoint is gone: {said}")
+        gone = Undeliverable(f"the endpoint is gone: {said}")
+        return BadAnswer(said, reply) if retry_410 else gone
     if 400 <= status < 500 and status not in _AGAIN and not retry_4xx:
         return Undeliverable(said)
     return BadAnswer(said, reply)

@@ -4,7 +4,7 @@ Two things must not happen to an endpoint that is down. A thousand events must n
 against it in turn, each waiting for its own timeout and using up its own attempts. And it must not
 be waited for silently forever. So: after ``FAILURES`` in a row that concern the endpoint (no
 connection, no answer, 502 to 504) the breaker opens. While it is open, nothing is sent and nothing
-counted, and the relay is *away*; every ``PROBE_SECONDS`` one event is sent as a probe, and counts.
+counted, and the relay is *away*; every ``probe_seconds`` one event is sent as a probe, and counts.
 The first answer of any other kind closes it. And an event that is older than ``give_up_after``,
 whose endpoint we have seen down for an hour, is given up: a dead letter that can be replayed. Age
 alone would not do, because a rewound listener sends old events; nor the length of the outage alone,
@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 FAILURES = 5
-PROBE_SECONDS = 30.0
-"""Seconds between two probes while the breaker is open."""
 LONG_DOWN_SECONDS = 3600.0
 """Seconds of an outage after which old events are given up."""
 GONE_SECONDS = 3600.0
@@ -27,6 +25,8 @@ GONE_SECONDS = 3600.0
 
 @dataclass(slots=True)
 class Breaker:
+    probe_seconds: float
+    """Seconds between two probes while the breaker is open."""
     failures: int = 0
     """Consecutive failures."""
     down_since: float | None = None
@@ -41,7 +41,7 @@ class Breaker:
         if now < self.rest_until:
             return "rest"
         if self.down_since is not None:
-            self.rest_until = now + PROBE_SECONDS
+            self.rest_until = now + self.probe_seconds
         return "go"
 
     def succeeded(self) -> None:
@@ -52,7 +52,7 @@ class Breaker:
         self.failures += 1
         if self.failures >= FAILURES:
             self.down_since = now if self.down_since is None else self.down_since
-            self.rest_until = max(self.rest_until, now + PROBE_SECONDS)
+            self.rest_until = max(self.rest_until, now + self.probe_seconds)
 
     def asked_to_wait(self, now: float, seconds: float) -> None:
         """It is up, and wants nothing for a while."""

@@ -22,7 +22,8 @@ import httpcore2
 
 from sa_outbox.clock import clock
 from sa_outbox.errors import ConfigError, RelayError, RelayUnavailable, Undeliverable
-from sa_outbox.policy.checks import check_span
+from sa_outbox.policy.backoff import RELAY_PAUSE
+from sa_outbox.policy.checks import ONE_DAY, check_span
 from sa_outbox.policy.retry import RetryPolicy
 from sa_outbox.policy.retry_after import retry_after
 from sa_outbox.webhooks import keys_of, sign
@@ -54,6 +55,7 @@ RETRY = RetryPolicy(
     ]
 )
 """Ten attempts over about three days: long enough for a weekend."""
+PROBE_INTERVAL = timedelta(seconds=30)
 MAX_KNOWN = 10_000
 _LONGEST_REST = timedelta(hours=1)
 
@@ -77,8 +79,9 @@ class Webhook:
     networks of *allow*. *ports* are those that may
     be dialled, or ``"any"``. *ssl_context* replaces the machine's own trust, for a certificate
     authority of your own; one that verifies nothing is refused. *retry_4xx* retries what other
-    4xx responses would make a dead letter. *give_up_after* is the age from which events are given
-    up while the endpoint is down. *resolve* replaces the resolver.
+    4xx responses would make a dead letter, *retry_410* what is gone. *probe_interval* is how often
+    an endpoint that is down is tried. *give_up_after* is the age from which events are given up
+    while it is down. *resolve* replaces the resolver.
     """
 
     keeps_order = False
@@ -97,6 +100,8 @@ class Webhook:
         ports: Iterable[int] | Literal["any"] = PORTS,
         ssl_context: ssl.SSLContext | None = None,
         retry_4xx: bool = False,
+        retry_410: bool = False,
+        probe_interval: timedelta = PROBE_INTERVAL,
         give_up_after: timedelta = timedelta(days=3),
         resolve: Resolve | None = None,
     ) -> None:
@@ -111,6 +116,10 @@ class Webhook:
         self._ports: Ports = parse_ports(ports)
         self._ssl_context = _checked_context(ssl_context)
         self._retry_4xx = retry_4xx
+        self._retry_410 = retry_410
+        self._probe_seconds = _seconds("probe_interval", probe_interval, most=ONE_DAY)
+        # Nobody asks for the next probe long after it is due.
+        self.max_pause = probe_interval if probe_interval < RELAY_PAUSE else None
         self._resolve = resolve
         self._targets: dict[str, Target] = {}
         self._breakers: dict[str, Breaker] = {}
@@ -186,13 +195,13 @@ class Webhook:
         except UNREACHED as error:
             breaker.failed(monotonic())
             return with_cause(RelayError(f"{type(error).__name__}: {error}"), error)
-        answer = judge(reply, retry_4xx=self._retry_4xx)
+        answer = judge(reply, retry_4xx=self._retry_4xx, retry_410=self._retry_410)
         self._learn(breaker, reply, answer)
         return answer
 
     def _learn(self, breaker: Breaker, reply: Reply, answer: Answer) -> None:
         wait = retry_after(answer, now=datetime.now(UTC)) if isinstance(answer, BadAnswer) else None
-        if reply.status == GONE:
+        if reply.status == GONE and not self._retry_410:
             breaker.answered_gone(monotonic())
         elif wait:
             breaker.asked_to_wait(monotonic(), min(wait, _LONGEST_REST).total_seconds())
@@ -256,12 +265,12 @@ class Webhook:
         if found is None:
             if len(self._breakers) >= MAX_KNOWN:
                 self._breakers.clear()
-            found = self._breakers[destination] = Breaker()
+            found = self._breakers[destination] = Breaker(self._probe_seconds)
         return found
 
 
-def _seconds(name: str, span: timedelta) -> float:
-    check_span(f"{name} of a Webhook", span)
+def _seconds(name: str, span: timedelta, *, most: timedelta | None = None) -> float:
+    check_span(f"{name} of a Webhook", span, most=most)
     return span.total_seconds()
 
 

@@ -13,6 +13,7 @@ from sa_outbox import Outbox
 from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.consumer.services import endpoints as serving
 from sa_outbox.observe import (
+    AttemptFailed,
     DatabaseAway,
     DatabaseBack,
     DeadLettered,
@@ -119,6 +120,26 @@ async def test_one_that_is_gone_is_disabled_and_its_event_waits(
 
             assert running.recorder.of(DeadLettered) == []
             assert running.recorder.of(ListenerOrphaned) == []
+
+
+async def test_one_whose_410_is_retried_by_choice_stays_enabled(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
+) -> None:
+    outbox.webhooks(allow=LOCAL, ports="any")
+    async with receiving() as receiver:
+        await command("add", "acme", receiver.url, "--on", "*", "--retry-410")
+        receiver.status = 410
+        async with consuming(outbox) as running:
+            producer.add(1)
+            await comes_true(lambda: len(running.recorder.of(AttemptFailed)) == 1)
+            receiver.status = 204
+            producer.add(2)
+            await comes_true(lambda: len(receiver.got) == 2)
+
+            assert running.recorder.of(EndpointDisabled) == []
+            assert running.recorder.of(DeadLettered) == []
+    (waits,) = database.rows("SELECT state, attempts FROM outbox_deliveries")
+    assert (waits.state, waits.attempts) == ("parked", 1)
 
 
 async def test_one_that_is_enabled_before_the_consumer_has_noticed_stays_enabled(

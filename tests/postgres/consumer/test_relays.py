@@ -14,7 +14,7 @@ from sa_outbox import Event, Outbox, RetryLater, RetryPolicy, SomeFailed
 from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 from sa_outbox.observe import AttemptFailed, DeadLettered, RelayAway, RelayBack
-from sa_outbox.relay import Answer, CloudEvents, Message
+from sa_outbox.relay import Answer, CloudEvents, Message, Plain
 from tests.support import PATIENCE
 
 from .conftest import Database, Producer, make_consumer
@@ -233,6 +233,26 @@ async def test_a_relay_that_hangs_is_one_that_is_away(
     assert [each.error for each in recorder.of(RelayAway)] == ["TimeoutError"]
 
 
+async def test_how_often_a_receiver_that_is_away_is_tried_is_a_setting(
+    outbox: Outbox,
+    producer: Producer,
+    wire: Wire,
+    async_engine: AsyncEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay_backoff, "MAX_PAUSE_SECONDS", 60.0)
+    wire.away = 6
+    relay(outbox, wire, max_pause=timedelta(milliseconds=3))
+    producer.add(1)
+    consumer, recorder = make_consumer(outbox, async_engine)
+
+    await consumer.drain()
+
+    assert wire.numbers == [1]
+    pauses = [each.retry_in for each in recorder.of(RelayAway)]
+    assert pauses == [0.001, 0.002, 0.003, 0.003, 0.003, 0.003]
+
+
 async def test_after_crashes_an_outage_convicts_nobody(
     outbox: Outbox, producer: Producer, wire: Wire, async_engine: AsyncEngine, database: Database
 ) -> None:
@@ -304,6 +324,28 @@ class TestDeclaring:
     async def test_a_copy_of_the_database_does_not_run_it(self, outbox: Outbox, wire: Wire) -> None:
         relay(outbox, wire)
         assert outbox.listeners["wire"].external
+
+    async def test_a_map_uses_an_envelope_and_says_nothing_but_event_and_destination(
+        self, outbox: Outbox, producer: Producer, wire: Wire, async_engine: AsyncEngine
+    ) -> None:
+        """As the envelope of a relay without a map would: with the epoch of the database, and the
+        prefix of the relay."""
+
+        def choose(event: Event[Any]) -> Message | None:
+            envelope = (Plain(), CloudEvents("/shop"), None)[event.payload["n"]]
+            return None if envelope is None else envelope.wrap(event, "orders")
+
+        wire.attribute_prefix = "own_"
+        relay(outbox, wire, to=None, map=choose)
+        producer.add(0, 1, 2)
+        consumer, _ = make_consumer(outbox, async_engine)
+
+        await consumer.drain()
+
+        plain, cloud = wire.taken
+        assert plain.headers["sequence"] == f"{1:010d}-{plain.event.position:019d}"
+        assert cloud.headers["own_sequence"] == f"{1:010d}-{cloud.event.position:019d}"
+        assert cloud.headers["own_id"] == str(cloud.event.event_id)
 
     async def test_a_map_that_fails_makes_a_dead_letter(
         self, outbox: Outbox, producer: Producer, wire: Wire, async_engine: AsyncEngine
