@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from sa_outbox.relay.endpoints import EndpointOptions
 
 F = TypeVar("F", bound="Callable[..., None]")
+
+
+def from_json(_context: click.Context, _option: click.Parameter, given: str | None) -> Any:
+    try:
+        return None if given is None else json.loads(given)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}") from error
 
 
 def permit_options(command: F) -> F:
@@ -83,12 +91,13 @@ def list_(**options: Any) -> None:
     from sa_outbox.operations.endpoints import list_endpoints  # noqa: PLC0415 - not for --help
 
     found, wrong = place_of(options).ask(list_endpoints)
-    headers = ("ENDPOINT", "URL", "ON", "TENANT", "ORDER", "SECRETS", "DISABLED", "WHY")
+    headers = ("ENDPOINT", "URL", "ON", "WHERE", "TENANT", "ORDER", "SECRETS", "DISABLED", "WHY")
     rows = [
         [
             each.name,
             each.url,
             " ".join(each.delivering.on),
+            "-" if each.delivering.where is None else json.dumps(each.delivering.where),
             each.delivering.tenant or "-",
             each.delivering.order,
             ", ".join(sealing.shown(one) for one in each.secrets) or "-",
@@ -107,6 +116,12 @@ def list_(**options: Any) -> None:
 @click.argument("name")
 @click.argument("endpoint_url", metavar="URL")
 @click.option("--on", multiple=True, required=True, help="Event types; repeatable.")
+@click.option(
+    "--where",
+    metavar="JSON",
+    callback=from_json,
+    help="Only events whose payload has these fields with these values: an object.",
+)
 @click.option("--tenant", help="Only events of this tenant.")
 @click.option("--order", type=click.Choice(ORDERS), default="key")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)

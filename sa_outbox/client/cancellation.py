@@ -80,17 +80,20 @@ class Cancelling:
                 "statements. Nothing was cancelled; use a transaction"
             )
         runner = StatementRunner(connection, self._settings.names, _RIGHTS)
-        found = runner.rows(self._find, event_id=wanted)
+        filters = self._listeners.filters
+        found = runner.rows(self._find, event_id=wanted, filters=filters)
         if not found:
             raise EventNotFound(f"there is no event {wanted} in the log")
-        position, event_type = found[0]["position"], found[0]["event_type"]
+        position, event_type, met = (found[0][each] for each in ("position", "event_type", "met"))
         # In order of name: two callers cancelling the same events wait for each other without
         # deadlock.
         concerned = sorted(
-            (each for each in chosen if each.wants(event_type)), key=lambda each: each.name
+            (each for each in chosen if each.takes(event_type, met)), key=lambda each: each.name
         )
         if listener is not None and not concerned:
-            raise ConfigError(f"listener {listener!r} does not listen to {event_type!r}")
+            wants = self._listeners[listener].wants(event_type)
+            out = "leaves this event out by its where=" if wants else "does not listen to it"
+            raise ConfigError(f"listener {listener!r} {out}, of type {event_type!r}")
         actor = current_actor()
         given = {"reason": why, "actor": encode_plain(actor)}
         answers: dict[str, Answer] = {

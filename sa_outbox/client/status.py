@@ -100,7 +100,7 @@ def judge(
     wants = wants if listener is None else listener.wants
     if wants is None or row["position"] is None:
         return ListenerStatus(state="unknown")
-    if not wants(row["event_type"]):
+    if not wants(row["event_type"]) or not (listener is None or listener.is_met(row["met"])):
         return None
     if not row["untaken"]:
         return ListenerStatus(state="succeeded")
@@ -188,7 +188,8 @@ class Statuses:
 
     def ask(self, place: Session | Connection, wanted: dict[str, Any]) -> EventStatus:
         connection = connection_of(place, self._statement, self._log)
-        rows = StatementRunner(connection, self._names, _RIGHTS).rows(self._statement, **wanted)
+        runner = StatementRunner(connection, self._names, _RIGHTS)
+        rows = runner.rows(self._statement, **wanted, filters=self._listeners.filters)
         if not rows:
             if wanted["by_key"]:
                 raise EventNotFound("no event has this idempotency key, or its lifetime is over")
@@ -215,7 +216,7 @@ class Statuses:
         if rows[0]["position"] is not None:
             registered = {row["name"] for row in rows}
             for name in declared.keys() - registered:
-                if declared[name].wants(rows[0]["event_type"]):
+                if declared[name].takes(rows[0]["event_type"], rows[0]["met"]):
                     begins = declared[name].start == "beginning"
                     found[name] = ListenerStatus(state="pending" if begins else "unknown")
         return found

@@ -42,6 +42,11 @@ class Listeners:
     def __getitem__(self, name: str) -> Listener:
         return self._by_name[name]
 
+    @property
+    def filters(self) -> list[str]:
+        """Every filter of a listener, as statements take them."""
+        return sorted({each.payload_filter for each in self if each.payload_filter is not None})
+
     def add(self, listener: Listener) -> None:
         if listener.name in self._by_name:
             raise ConfigError(

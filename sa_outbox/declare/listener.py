@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 from ..errors import ConfigError
 from ..policy.checks import ONE_DAY, check_span
 from ..policy.order import DIVISIBLE, QUEUES, Order, OrderMode, checked_order, either
+from ..policy.payload_filter import Where, filter_text
 from ..policy.rate import Rate
 from ..policy.retry import RetryPolicy
 from .handler import Call, Forwarding, Handler, inspect_handler
 from .type_patterns import matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 Start: TypeAlias = Literal["beginning", "now"] | int | datetime
@@ -41,6 +42,9 @@ class RelayOptions(TypedDict, total=False):
     """How often and when a failed event is attempted again."""
     batch_size: int | None
     """Maximum number of events read at a time, and passed at once to a batch handler."""
+    where: Where | None
+    """Only events whose payload has these fields with these values: ``{"kind": "user"}``. Compared
+    in the database: the others cost no handler's time. A change applies from the cursor onwards."""
     start: Start | None
     """Where a listener that is new to the database begins: at the ``"beginning"`` of what is
     retained, ``"now"``, an id, or a time."""
@@ -92,6 +96,7 @@ class Listener:
     timeout: timedelta | None = timedelta(minutes=1)
     batch_size: int = 500
     group_commit: bool = True
+    where: Where | None = field(default=None, hash=False)
     start: Start = "beginning"
     gap_wait: timedelta | None = timedelta(seconds=30)
     rate: Rate | None = None
@@ -104,15 +109,28 @@ class Listener:
     call: Call = field(init=False)
     wants: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     """Whether an event type is one of ``on``."""
+    payload_filter: str | None = field(init=False, repr=False, compare=False, default=None)
+    """``where`` as JSON text, as statements take it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "wants", matcher(self.on))
+        if self.where is not None:
+            text = filter_text(f"where of listener {self.name!r}", self.where)
+            object.__setattr__(self, "payload_filter", text)
         object.__setattr__(self, "call", inspect_handler(self.name, self.handler))
         mode = checked_order(f"order of listener {self.name!r}", self.order)
         object.__setattr__(self, "order_mode", mode)
         self._check_numbers()
         self._check_limits()
         self._check_start()
+
+    def is_met(self, filters: Collection[str]) -> bool:
+        """Whether its filter is one of these that an event meets, or it has none."""
+        return self.payload_filter is None or self.payload_filter in filters
+
+    def takes(self, event_type: str, met: Collection[str]) -> bool:
+        """Whether it gets an event of this type that meets these filters."""
+        return self.wants(event_type) and self.is_met(met)
 
     @property
     def is_limited(self) -> bool:
@@ -122,7 +140,7 @@ class Listener:
     @property
     def fingerprint(self) -> str:
         """A short text that changes when what it reads, or how, is declared differently."""
-        declared = f"{sorted(self.on)} {self.order}"
+        declared = f"{sorted(self.on)} {self.order}{self.payload_filter or ''}"
         return hashlib.sha256(declared.encode()).hexdigest()[:16]
 
     def _check_numbers(self) -> None:

@@ -10,6 +10,7 @@ from sa_outbox.errors import ConfigError
 from sa_outbox.operations import sealing
 from sa_outbox.operations.sealing import Binding
 from sa_outbox.policy.order import checked_order
+from sa_outbox.policy.payload_filter import filter_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.operations.sealing import Field
     from sa_outbox.policy.order import Order
+    from sa_outbox.policy.payload_filter import Where
 
 PREFIX: Final = "webhook:"
 MAX_SECRETS = 2
@@ -38,10 +40,14 @@ class Delivering:
     """Seconds between two tries while it is down."""
     retry_410: bool = False
     """An answer of 410 is retried; otherwise it disables the endpoint."""
+    where: Where | None = field(default=None, hash=False)
+    """Only events whose payload has these fields with these values; None: all."""
 
     def __post_init__(self) -> None:
         """Raises :class:`ConfigError`: rows are also written by hand, and a type hint checks
         nothing."""
+        if self.where is not None:
+            object.__setattr__(self, "where", json.loads(filter_text("where", self.where)))
         given: dict[str, Any] = asdict(self)
         if not all(isinstance(each, str) for each in given["on"]):
             raise ConfigError("on is a list of event types")

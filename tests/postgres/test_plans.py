@@ -125,19 +125,37 @@ def test_the_ceiling_is_the_end_of_an_index(
     assert read(found) <= 10
 
 
+@pytest.mark.parametrize("where", [None, '{"kind": "nobody"}'])
 @pytest.mark.parametrize("build", [reads.read_final, reads.read_all])
-def test_a_read_touches_its_batch_and_not_the_log(connection: Connection, build: Any) -> None:
-    found = plan(connection, build(TABLES, ON), cursor=20_000, upper=ROWS, limit=500)
+def test_a_read_touches_its_batch_and_not_the_log(
+    connection: Connection, build: Any, where: str | None
+) -> None:
+    """Also if no event meets its filter."""
+    found = plan(connection, build(TABLES, ON, where=where), cursor=20_000, upper=ROWS, limit=500)
 
     assert [each for each in scanned(found) if each != "outbox_rest"] == []
     assert read(found) <= 1_100
 
 
-def test_the_first_few_above_the_cursor_are_the_end_of_an_index(connection: Connection) -> None:
-    found = plan(connection, reads.first_few(TABLES, ON), cursor=20_000, limit=32)
+@pytest.mark.parametrize("where", [[], ['{"kind": "nobody"}', '{"n": 1}']])
+def test_the_first_few_above_the_cursor_are_the_end_of_an_index(
+    connection: Connection, where: list[str]
+) -> None:
+    found = plan(connection, reads.first_few(TABLES, ON, where), cursor=20_000, limit=32)
 
     assert [each for each in scanned(found) if each != "outbox_rest"] == []
     assert read(found) <= 100
+
+
+@pytest.mark.parametrize("build", [reads.read_final, reads.read_all, reads.read_with_gaps])
+def test_a_read_without_a_filter_compares_no_payload(build: Any) -> None:
+    for carefully in (False, True):
+        plain = str(build(TABLES, ON, carefully=carefully))
+        filtered = str(build(TABLES, ON, where="{}", carefully=carefully))
+
+        assert "payload @>" not in plain
+        assert "payload @>" in filtered
+    assert "payload @>" not in str(reads.first_few(TABLES, ON))
 
 
 def test_ids_that_nobody_drew_are_looked_for_above_the_sequence(connection: Connection) -> None:

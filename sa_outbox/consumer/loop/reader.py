@@ -76,10 +76,11 @@ class Reader:
         self._part, self._count = part, count
         self.waits_at_holes = listener.order_mode.waits_at_holes
         self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
+        self._filter = where = listener.payload_filter
         self._chosen = chosen = tables, listener.on, None if count == 1 else (part, count)
-        self._final = Query(reads.read_final(*chosen))
-        self._all = Query(reads.read_all(*chosen))
-        self._with_gaps = Query(reads.read_with_gaps(*chosen))
+        self._final = Query(reads.read_final(*chosen, where=where))
+        self._all = Query(reads.read_all(*chosen, where=where))
+        self._with_gaps = Query(reads.read_with_gaps(*chosen, where=where))
         self.hole: int | None = None
         """The id that order="total" waits for."""
         self.waits_until: float | None = None
@@ -89,19 +90,22 @@ class Reader:
 
     @cached_property
     def _final_carefully(self) -> Query:
-        return Query(reads.read_final(*self._chosen, carefully=True))
+        where = self._filter
+        return Query(reads.read_final(*self._chosen, where=where, carefully=True))
 
     @cached_property
     def _all_carefully(self) -> Query:
-        return Query(reads.read_all(*self._chosen, carefully=True))
+        where = self._filter
+        return Query(reads.read_all(*self._chosen, where=where, carefully=True))
 
     @cached_property
     def _with_gaps_carefully(self) -> Query:
-        return Query(reads.read_with_gaps(*self._chosen, carefully=True))
+        where = self._filter
+        return Query(reads.read_with_gaps(*self._chosen, where=where, carefully=True))
 
     def take(self, rows: Sequence[Any], progress: Progress, room: int) -> list[Any]:
-        """Of *rows* in the order of the log, read without a snapshot, those of the listener's types
-        and partition.
+        """Of *rows* in the order of the log, read without a snapshot, those of the listener's
+        types, filter and partition.
 
         Only if no id is missing from them: a hole takes a snapshot, and a read after it. What is
         above them is left to that too, and so are events that are too large for a plain read.
@@ -112,6 +116,8 @@ class Reader:
         if ids[-1] - progress.read_to != len(ids):
             return []
         matching = [row for row in rows[-len(ids) :] if self._wants(row[EVENT_TYPE])]
+        if self._filter is not None:
+            matching = [row for row in matching if self._filter in row["met"]]
         if self._count > 1:
             part, count = self._part, self._count
             matching = [row for row in matching if partition_of(row[KEY], row[ID], count) == part]
@@ -130,8 +136,8 @@ class Reader:
         room: int,
         now: float,
     ) -> tuple[list[Any], bool]:
-        """The next rows of the listener's types and partition, up to *room*; and whether there may
-        be more.
+        """The next rows of the listener's types, filter and partition, up to *room*; and whether
+        there may be more.
 
         The read starts after *snapshot*, which is what makes it right.
         """
@@ -176,8 +182,10 @@ class Reader:
                 full, batch.rows = False, []  # nothing behind the hole is taken from this snapshot
         ids = [row[ID] for row in rows]
         if batch.is_final:
-            progress.has_read(ids, ids, upper=upper, snapshot=batch.snapshot)
-            return rows, full or batch.snapshot.ceiling > max(batch.snapshot.final, upper)
+            full = full or batch.snapshot.ceiling > max(batch.snapshot.final, upper)
+            if self._filter is None:
+                progress.has_read(ids, ids, upper=upper, snapshot=batch.snapshot)
+                return rows, full
         matching = [row for row in rows if row[MATCHES]]
         progress.has_read(ids, [row[ID] for row in matching], upper=upper, snapshot=batch.snapshot)
         return matching, full

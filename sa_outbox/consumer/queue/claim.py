@@ -16,7 +16,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sa_outbox.event.row import EVENT_ID, ID
+from sa_outbox.event.row import EVENT_ID, ID, MATCHES
 
 from ..connection.claim_shield import ClaimShield, give_back
 from ..connection.errors import Doubted
@@ -27,7 +27,7 @@ from ..loop.reader import Reader
 from ..position.gaps import Gaps
 from ..position.progress import Progress
 from ..settle.buffer import SKIP_SAVE_SECONDS
-from .selection import Selection, leaving, scheduled, within
+from .selection import PASSED_OVER, Selection, leaving, scheduled, within
 from .urgency import Urgency
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class RangeClaimer:
             # Not if it was only passed over: whether that was written was not checked.
             if not choice.gaps.lows and not choice.is_passed_over:
                 self._rest(choice, int(taken is not None))
-        return "again" if choice.later and taken is None else taken
+        return "again" if taken is None and (choice.later or self._is_behind) else taken
 
     def _note(self, choice: Selection) -> None:
         """We have claimed it: until somebody else does, the queue is as we left it."""
@@ -269,21 +269,22 @@ class RangeClaimer:
             urgent = bool(row.get("urgent", True))
             rows = await self._turns.read(asked, old, room, snapshot.ceiling, urgent=urgent)
             if rows:
-                chosen, _ = self._cut(rows, size)
-                left = leaving(old.read_to, old.holes, [row[ID] for row in chosen])
-                return Selection(old, chosen, *left, snapshot)
+                chosen, _ = self._cut([row for row in rows if row[MATCHES]], size)
+                passed = [row[ID] for row in rows if not row[MATCHES]]
+                left = leaving(old.read_to, old.holes, [*(row[ID] for row in chosen), *passed])
+                return Selection(old, chosen, *left, snapshot, at_once=bool(passed))
         while True:
             rows, self._is_behind = await self._reader.read(
                 asked, old, snapshot, room=room, now=monotonic()
             )
-            if rows or not self._is_behind:
+            if rows or not self._is_behind or old.read_to - old.saved.position >= PASSED_OVER:
                 chosen, others = self._cut(rows, size)
                 for each in others:
                     old.holes.add(each[ID], each[ID])
                 self._is_behind = self._is_behind or bool(others)
                 return Selection(old, chosen, old.read_to, old.holes, snapshot)
-            # All of other types. Not from the row again: it stays the same until something is
-            # claimed, or many were passed.
+            # All for others. Not from the row again: it stays the same until something is claimed,
+            # or many were passed.
             room = self._listener.batch_size
 
     def _cut(self, rows: Sequence[Any], size: int) -> tuple[Sequence[Any], Sequence[Any]]:

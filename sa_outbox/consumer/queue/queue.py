@@ -30,6 +30,7 @@ from .cancel_requests import CancelRequests
 from .claim import RangeClaimer
 from .pace import Pace
 from .range_source import range_loop
+from .urgency import TurnsRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,13 +212,15 @@ class Queue:
 
     async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
         """``_next``; events that the database refuses are found, so that they can be claimed and
-        settled."""
+        settled: now, or by the read that comes next."""
         try:
             return await self._next(state)
         except ReadRefused as refused:
             await self._isolation.of_read(refused)
         except ParkRefused as refused:
             await self._isolation.of_parking(refused)
+        except TurnsRefused:
+            pass
         self._taker.forget()
         return "again"
 

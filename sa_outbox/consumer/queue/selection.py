@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..position.progress import Progress
 
 PASSED_OVER = 10_000
-"""Ids of other listeners' events that were passed, after which the cursor is written at once."""
+"""Ids of events for others that were passed, after which the cursor is written at once."""
 
 
 def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
@@ -59,7 +59,10 @@ class Selection:
         position: int,
         gaps: Gaps,
         snapshot: HorizonSnapshot,
+        *,
+        at_once: bool = False,
     ) -> None:
+        """*at_once*: what was passed must not be read again, even if nothing is claimed."""
         self.snapshot = snapshot
         """The snapshot after which it was read."""
         # What is_for_later does, without a call for each event.
@@ -73,7 +76,7 @@ class Selection:
         # Retention waits for a hole in the queue's row, even when nobody can fill it anymore.
         was_open = old.saved.gaps != NO_GAPS
         is_closed = was_open and gaps.up_to(old.saved.position).dump() != old.saved.gaps
-        is_passed = bool(self.later) or passed >= PASSED_OVER or is_closed
+        is_passed = bool(self.later) or passed >= PASSED_OVER or is_closed or at_once
         self.is_passed_over = not self.now and is_passed
         """Nothing is claimed, and yet the cursor is written, at once."""
         stood = old.saved.position, old.saved.gaps

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sa_outbox.sql.queue import claims
 
 from ..connection.connections import Query
+from ..connection.errors import is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,18 +25,30 @@ FAIR_SHARE = 0.1
 """Fraction of the time that may be spent on finding tenants whose events are far behind others'."""
 FAIR_WINDOW = 200_000
 """Ids that such a read examines."""
+FILTERED_WINDOW = 20_000
+"""Ids that it examines for a queue with a filter, which has their payloads read."""
+REFUSED_REST_SECONDS = 10.0
+"""Seconds without such reads after the database refused one."""
 TURNS = 1000
 """Events for which such a read determines the order: enough for several ranges, so that a tenant
 with few events has them all handled before the next such read."""
+
+
+class TurnsRefused(Exception):
+    """A payload could not be compared with the filter. A read in the order of the log finds out
+    which one."""
 
 
 class Urgency:
     def __init__(self, context: ConsumerContext, listener: Listener, reads: Reads) -> None:
         self._context = context
         self._reads = reads
-        self._urgent = Query(claims.read_urgent(context.tables, listener.on))
-        self._differ = Query(claims.differ(context.tables, listener.on))
-        self._choose_turns = Query(claims.turns(context.tables, listener.on))
+        wanted = context.tables, listener.on
+        where = listener.payload_filter
+        self._urgent = Query(claims.read_urgent(*wanted, where))
+        self._differ = Query(claims.differ(*wanted))
+        self._choose_turns = Query(claims.turns(*wanted, where))
+        self._window = FAIR_WINDOW if where is None else FILTERED_WINDOW
         self._turns: list[int] = []
         """Events to claim next, for several ranges: of each tenant the first, then the second."""
         self._fair_at = 0.0
@@ -43,7 +56,8 @@ class Urgency:
     async def read(
         self, asked: Asked, old: Progress, size: int, upper: int, *, urgent: bool
     ) -> Sequence[Any]:
-        """Urgent events up to the ceiling *upper*; or, now and then, the first of every tenant."""
+        """Urgent events up to the ceiling *upper*; or, now and then, the first of every tenant.
+        Of the urgent ones also those that do not meet the filter. Raises :class:`TurnsRefused`."""
         ranges = zip(old.holes.lows, old.holes.highs, strict=True)
         untaken = ",".join(f"[{low},{high}]" for low, high in ranges)
         first = min(old.holes.lows, default=old.read_to + 1)
@@ -57,10 +71,7 @@ class Urgency:
             return rows
         began = monotonic()
         if began >= self._fair_at:
-            bounds["window"] = FAIR_WINDOW
-            differ = any(row["differ"] for row in await asked.rows(self._differ, **bounds))
-            chosen = await asked.rows(self._choose_turns, **bounds, limit=TURNS) if differ else ()
-            self._turns = [row["id"] for row in chosen]
+            self._turns = await self._new_turns(asked, {**bounds, "window": self._window})
             now = monotonic()
             self._fair_at = now + (now - began) / FAIR_SHARE
         # Some may have been claimed since, by others or by us.
@@ -69,3 +80,15 @@ class Urgency:
             return []
         read = self._context.statements.ranges.read_chosen
         return await self._reads.carefully(asked, read, "turns", ids=self._turns[:size])
+
+    async def _new_turns(self, asked: Asked, bounds: dict[str, Any]) -> list[int]:
+        if not any(row["differ"] for row in await asked.rows(self._differ, **bounds)):
+            return []
+        try:
+            rows = await asked.rows(self._choose_turns, **bounds, limit=TURNS)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            self._fair_at = monotonic() + REFUSED_REST_SECONDS
+            raise TurnsRefused from error
+        return [row["id"] for row in rows]

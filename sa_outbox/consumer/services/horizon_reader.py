@@ -60,8 +60,11 @@ class HorizonReader:
     def __init__(
         self, context: ConsumerContext, listeners: Iterable[Listener], memory: Remembered
     ) -> None:
+        listeners = tuple(listeners)
         types = tuple(sorted({one for listener in listeners for one in listener.on}))
-        self._first_few = Query(reads.first_few(context.tables, types))
+        known = {each.payload_filter for each in listeners}
+        where = sorted(each for each in known if each is not None)
+        self._first_few = Query(reads.first_few(context.tables, types, where))
         self._context = context
         self._connections = context.connections
         self._statements = context.statements

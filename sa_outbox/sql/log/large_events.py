@@ -53,12 +53,12 @@ def event_columns(source: str, *, payload: str, headers: str) -> str:
     CASE WHEN {o}.run_at IS NOT NULL THEN {seconds_until(f"{o}.run_at")} END AS wait"""
 
 
-def plain(inner: str) -> str:
+def plain(inner: str, *, more: str = "") -> str:
     """*inner* selects events in order, and is planned by itself (LIMIT, OFFSET): each text is built
-    once."""
+    once. *more* columns of it are kept."""
     fits = "octet_length(e.payload) + octet_length(e.headers) <= :each"
     texts = {name: f"CASE WHEN {fits} THEN e.{name} END" for name in ("payload", "headers")}
-    return f"SELECT {selected(**texts)} FROM ({inner}) AS e ORDER BY e.id"
+    return f"SELECT {selected(**texts)}{more} FROM ({inner}) AS e ORDER BY e.id"
 
 
 def selected(**instead: str) -> str:
@@ -68,25 +68,28 @@ def selected(**instead: str) -> str:
     )
 
 
+def is_refused(of: str, *, ids: str = "refused") -> str:
+    """SQL for whether less is to come of an event; *of* is what its columns' names begin with."""
+    return f"(:bare OR ({of}id = ANY (:{ids}) AND {of}event_id = ANY (:refused_events)))"
+
+
 def readable_columns(source: str, *, only_matching: bool = False) -> str:
     """The columns of an event for ``careful``: for a refused one, those that can be read."""
     o = source
-    is_one = f"{o}.event_id = ANY (:refused_events)"
-    is_refused = f"(:bare OR ({o}.id = ANY (:refused) AND {is_one}))"
-    is_unnamed = f"(:bare OR ({o}.id = ANY (:unnamed) AND {is_one}))"
-    wanted = f"NOT {is_refused} AND {o}.matches" if only_matching else f"NOT {is_refused}"
+    refused, unnamed = is_refused(f"{o}."), is_refused(f"{o}.", ids="unnamed")
+    wanted = f"NOT {refused} AND {o}.matches" if only_matching else f"NOT {refused}"
     run_at = f"CAST(extract(epoch FROM {o}.run_at) AS float8)"
     created_at = f"CAST(extract(epoch FROM {o}.created_at) AS float8)"
-    wait = f"{o}.run_at IS NOT NULL AND NOT {is_refused}"
+    wait = f"{o}.run_at IS NOT NULL AND NOT {refused}"
     return f"""
     {o}.id, {o}.event_id,
-    CASE WHEN {is_unnamed} THEN {in_ascii(f"{o}.event_type")} ELSE {o}.event_type END AS event_type,
-    CASE WHEN NOT {is_unnamed} THEN {o}.key END AS key,
-    CASE WHEN NOT {is_unnamed} THEN {o}.tenant END AS tenant,
+    CASE WHEN {unnamed} THEN {in_ascii(f"{o}.event_type")} ELSE {o}.event_type END AS event_type,
+    CASE WHEN NOT {unnamed} THEN {o}.key END AS key,
+    CASE WHEN NOT {unnamed} THEN {o}.tenant END AS tenant,
     CASE WHEN {wanted} THEN CAST({o}.payload AS text) END AS payload,
     CASE WHEN {wanted} THEN CAST({o}.headers AS text) END AS headers,
-    CASE WHEN NOT {is_refused} THEN {run_at} END AS run_at,
-    CAST(CASE WHEN {is_refused} THEN 0 ELSE {o}.priority END AS smallint) AS priority,
+    CASE WHEN NOT {refused} THEN {run_at} END AS run_at,
+    CAST(CASE WHEN {refused} THEN 0 ELSE {o}.priority END AS smallint) AS priority,
     {created_at} AS created_at,
     CASE WHEN {wait} THEN {seconds_until(f"{o}.run_at")} END AS wait"""
 

@@ -6,7 +6,7 @@ unreadable comes without a payload: ``large_events.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -17,7 +17,7 @@ from ..server.timed_text import text
 from ..server.times import NOW
 from . import large_events
 from .horizon import drawn
-from .listener_partitions import partition_of
+from .matching import bound, filters, matches, meets, met
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
     from ...database.tables import Tables
+    from .matching import Part
 
-Part: TypeAlias = tuple[int, int]
-"""A partition of a listener, and how many it has."""
 _OF_A_DELIVERY = ", e.attempts, e.state"
 
 
@@ -54,44 +53,23 @@ def event_of(tables: Tables, delivery: str = "d", position: str | None = None) -
         WHERE id = {delivery}.dead_letter)"""
 
 
-def matches(types: Sequence[str], part: Part | None = None) -> str:
-    wanted = "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
-    chosen = "true" if "*" in types else wanted
-    if part is None:
-        return chosen
-    return f"({chosen} AND {partition_of('key', 'id', ':count')} = :part)"
-
-
-def bound(statement: str, types: Sequence[str], part: Part | None = None) -> TextClause:
-    built = text(statement)
-    if part is not None:
-        number, count = part
-        built = built.bindparams(
-            bindparam("part", number, type_=BigInteger), bindparam("count", count, type_=BigInteger)
-        )
-    if "*" in types:
-        return built
-    exact = [one for one in types if "*" not in one]
-    patterns = [like(one) for one in types if "*" in one]
-    return built.bindparams(
-        bindparam("names", exact, type_=ARRAY(Text)),
-        bindparam("patterns", patterns, type_=ARRAY(Text)),
-    )
-
-
-def like(pattern: str) -> str:
-    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return escaped.replace("*", "%")
-
-
 def read_final(
-    tables: Tables, types: Sequence[str], part: Part | None = None, *, carefully: bool = False
+    tables: Tables,
+    types: Sequence[str],
+    part: Part | None = None,
+    *,
+    where: str | None = None,
+    carefully: bool = False,
 ) -> TextClause:
     """Up to :limit events of these *types* with :cursor < id <= :upper, oldest first.
 
     Only for an :upper that is final: ids missing from the answer are ignored. Types and partition
-    are filtered on the server. Takes no locks. Served by the primary keys.
+    are filtered on the server. Those that do not meet the filter *where* come without payload: they
+    count as examined. Takes no locks. Served by the primary keys.
     """
+    if where is not None:
+        wanted = f" AND {matches(types, part)}"
+        return _of_range(tables, types, part, where, wanted=wanted, carefully=carefully)
     chosen = large_events.readable_columns("o") if carefully else columns()
     return _either(
         f"""
@@ -106,7 +84,12 @@ def read_final(
 
 
 def read_all(
-    tables: Tables, types: Sequence[str], part: Part | None = None, *, carefully: bool = False
+    tables: Tables,
+    types: Sequence[str],
+    part: Part | None = None,
+    *,
+    where: str | None = None,
+    carefully: bool = False,
 ) -> TextClause:
     """Up to :limit events of ANY type with :cursor < id <= :upper, oldest first.
 
@@ -115,37 +98,57 @@ def read_all(
     BEFORE: queried after, a writer that ended in between looks finished while its row is not in
     this snapshot. Takes no locks. Served by the partitions' primary keys.
     """
+    return _of_range(tables, types, part, where, carefully=carefully)
+
+
+def _of_range(
+    tables: Tables,
+    types: Sequence[str],
+    part: Part | None,
+    where: str | None,
+    *,
+    wanted: str = "",
+    carefully: bool,
+) -> TextClause:
+    match = meets(matches(types, part), where, carefully=carefully)
     return _either(
         f"""
         SELECT {_of_any_type(carefully=carefully)}, o.matches FROM (
-            SELECT *, {matches(types, part)} AS matches FROM {log_name(tables)}
-            WHERE id > :cursor AND id <= :upper ORDER BY id LIMIT :limit
+            SELECT *, {match} AS matches FROM {log_name(tables)}
+            WHERE id > :cursor AND id <= :upper{wanted} ORDER BY id LIMIT :limit
         ) AS o ORDER BY o.id OFFSET 0
         """,
         types,
         part,
+        where,
         carefully=carefully,
     )
 
 
-def first_few(tables: Tables, types: Sequence[str]) -> TextClause:
+def first_few(tables: Tables, types: Sequence[str], where: Sequence[str] = ()) -> TextClause:
     """Up to :limit events of any type that follow :cursor, without reading the horizon, up to the
-    last drawn id: a chosen id would lead past those that are drawn later."""
-    return _either(
-        f"""
-        SELECT {_of_any_type(carefully=False)}, o.matches FROM (
-            SELECT *, {matches(types)} AS matches FROM {log_name(tables)}
+    last drawn id: a chosen id would lead past those that are drawn later. For listeners with
+    filters, *where*, also ``met``: those of the filters that an event meets."""
+    chosen = matches(types)
+    more = f", {met('payload', chosen)} AS met" if where else ""
+    inner = f"""
+        SELECT {_of_any_type(carefully=False)}, o.matches{", o.met" if where else ""} FROM (
+            SELECT *, {chosen} AS matches{more} FROM {log_name(tables)}
             WHERE id > :cursor AND id <= ({drawn(tables)}) ORDER BY id LIMIT :limit
         ) AS o ORDER BY o.id OFFSET 0
-        """,
-        types,
-        None,
-        carefully=False,
-    )
+        """
+    statement = bound(large_events.plain(inner, more=", e.met" if where else ""), types)
+    statement = statement.bindparams(filters(where)) if where else statement
+    return large_events.each(statement)
 
 
 def read_with_gaps(
-    tables: Tables, types: Sequence[str], part: Part | None = None, *, carefully: bool = False
+    tables: Tables,
+    types: Sequence[str],
+    part: Part | None = None,
+    *,
+    where: str | None = None,
+    carefully: bool = False,
 ) -> TextClause:
     """Up to :limit events of any type with :cursor < id <= :upper, and with them those in the
     ranges :lows to :highs, all in one snapshot.
@@ -155,10 +158,11 @@ def read_with_gaps(
     locks. Served by the partitions' primary keys; LATERAL with a LIMIT, because a plain join was
     planned as a scan of the whole log in order of ids.
     """
+    match = meets(matches(types, part), where, carefully=carefully)
     statement = _either(
         f"""
         SELECT {_of_any_type(carefully=carefully)}, o.matches FROM (
-            SELECT *, {matches(types, part)} AS matches FROM (
+            SELECT *, {match} AS matches FROM (
                 (SELECT l.* FROM unnest(:lows, :highs) AS gap (lo, hi)
                  CROSS JOIN LATERAL (
                      SELECT * FROM {log_name(tables)}
@@ -173,6 +177,7 @@ def read_with_gaps(
         """,
         types,
         part,
+        where,
         carefully=carefully,
     )
     return statement.bindparams(
@@ -186,10 +191,17 @@ def _of_any_type(*, carefully: bool) -> str:
     return columns(only_matching=True)
 
 
-def _either(inner: str, types: Sequence[str], part: Part | None, *, carefully: bool) -> TextClause:
+def _either(
+    inner: str,
+    types: Sequence[str],
+    part: Part | None,
+    where: str | None = None,
+    *,
+    carefully: bool,
+) -> TextClause:
     if carefully:
-        return large_events.limited(bound(large_events.careful(inner), types, part))
-    return large_events.each(bound(large_events.plain(inner), types, part))
+        return large_events.limited(bound(large_events.careful(inner), types, part, where))
+    return large_events.each(bound(large_events.plain(inner), types, part, where))
 
 
 _ONLY = {

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, DateTime, Integer, Text, Uuid
 
-from ..log.reads import like
+from ..log.matching import like
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.types import Text, Uuid
 
 from ..log.listener_partitions import partition_of
+from ..log.matching import filters, met
 from ..queue.cancellation import holds
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
@@ -25,8 +26,9 @@ def status(tables: Tables) -> TextClause:
 
     A row for each listener that the database knows or has a trace of, one without a listener if
     there is none. No row if nothing is known about the event. ``position`` is NULL when it is no
-    longer in the log. One statement, so one snapshot: while a delivery moves from one table to
-    another, two would see it in both, or in none.
+    longer in the log. ``met``: those of :filters that its payload meets. One statement, so one
+    snapshot: while a delivery moves from one table to another, two would see it in both, or in
+    none.
 
     Takes no locks. Served by the index on event ids and primary keys; the dead letters are scanned,
     since they have no index on events.
@@ -39,7 +41,7 @@ def status(tables: Tables) -> TextClause:
                 WHERE tenant = :tenant AND event_type = :event_type AND key = :key
                   AND expires_at > {NOW})) AS event_id
         ), event AS MATERIALIZED (
-            SELECT id, event_type, key, created_at FROM {log_name(tables)}
+            SELECT id, event_type, key, created_at, {met("payload")} AS met FROM {log_name(tables)}
             WHERE event_id = (SELECT event_id FROM wanted)
         ), dead AS MATERIALIZED (
             SELECT DISTINCT ON (listener) listener, position, event_type, event_created_at,
@@ -57,7 +59,7 @@ def status(tables: Tables) -> TextClause:
         )
         SELECT wanted.event_id, event.id AS position, c.name,
             coalesce(event.event_type, dead.event_type) AS event_type,
-            coalesce(event.created_at, dead.event_created_at) AS created_at,
+            coalesce(event.created_at, dead.event_created_at) AS created_at, event.met,
             coalesce(event.id > l.last_processed_id OR {holds("l.gaps", "event.id")}, false)
                 AS untaken,
             l.event_types, event.id = l.retry_position AS held, l.retry_count, l.retry_after,
@@ -93,4 +95,5 @@ def status(tables: Tables) -> TextClause:
         bindparam("tenant", type_=Text),
         bindparam("event_type", type_=Text),
         bindparam("key", type_=Text),
+        filters(),
     )

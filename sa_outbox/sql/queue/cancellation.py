@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Text, Uuid
 
+from ..log.matching import filters, met
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
@@ -39,10 +40,12 @@ def holds(gaps: str, position: str) -> str:
 
 
 def find(tables: Tables) -> TextClause:
-    """Position and type of the event :event_id; no row if it is not in the log. BRIN index."""
+    """Position and type of the event :event_id, and those of :filters that it meets (``met``); no
+    row if it is not in the log. BRIN index."""
     return text(
-        f"SELECT id AS position, event_type FROM {log_name(tables)} WHERE event_id = :event_id"
-    ).bindparams(bindparam("event_id", type_=Uuid))
+        f"SELECT id AS position, event_type, {met('payload')} AS met"
+        f" FROM {log_name(tables)} WHERE event_id = :event_id"
+    ).bindparams(bindparam("event_id", type_=Uuid), filters())
 
 
 def withdraw(tables: Tables) -> TextClause:

@@ -14,7 +14,8 @@ from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 
 from ..listener.renewal import EXPIRY
 from ..log import large_events
-from ..log.reads import bound, event_of, matches
+from ..log.matching import bound, matches, meets
+from ..log.reads import event_of
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from ...database.tables import Tables
 
 _DUE = "listener = :name AND state IN ('scheduled', 'parked') AND range IS NULL"
+_UNCLAIMED = (
+    bindparam("first", type_=BigInteger),
+    bindparam("upper", type_=BigInteger),
+    bindparam("untaken", type_=Text),
+)
 
 
 def state(tables: Tables) -> TextClause:
@@ -113,26 +119,25 @@ def lock(tables: Tables) -> TextClause:
     ).bindparams(bindparam("name", type_=Text), bindparam("patience", type_=Text))
 
 
-def read_urgent(tables: Tables, types: Sequence[str]) -> TextClause:
+def read_urgent(tables: Tables, types: Sequence[str], where: str | None = None) -> TextClause:
     """Up to :limit unclaimed events of these types with a priority above 0: those above :cursor and
-    up to :upper, and in :untaken (a multirange), which begins with :first. Most urgent first. Only
-    urgent events are in the index that serves it.
+    up to :upper, and in :untaken (a multirange), which begins with :first. Most urgent first. Those
+    that do not meet the filter *where* are among them. Only urgent events are in the index that
+    serves it.
 
     The multirange is a separate subquery: in the WHERE it would be parsed from its text for each
     event, which took half a minute with a thousand gaps.
     """
     inner = f"""
-        SELECT {large_events.readable_columns("o")}, true AS matches, o.priority AS urgency
-        FROM {log_name(tables)} AS o
-        WHERE o.priority > 0 AND o.id >= :first AND o.id <= :upper AND {matches(types)}
-          AND (o.id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> o.id)
-        ORDER BY o.priority DESC, o.id LIMIT :limit"""
-    statement = bound(large_events.careful(inner, order="e.urgency DESC, e.id"), types)
-    return large_events.limited(statement).bindparams(
-        bindparam("first", type_=BigInteger),
-        bindparam("upper", type_=BigInteger),
-        bindparam("untaken", type_=Text),
-    )
+        SELECT {large_events.readable_columns("o", only_matching=True)}, o.matches,
+               o.priority AS urgency
+        FROM (SELECT *, {meets("true", where, carefully=True)} AS matches FROM {log_name(tables)}
+              WHERE priority > 0 AND id >= :first AND id <= :upper AND {matches(types)}
+                AND (id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> id)
+              ORDER BY priority DESC, id LIMIT :limit) AS o"""
+    careful = large_events.careful(inner, order="e.urgency DESC, e.id")
+    statement = bound(careful, types, where=where)
+    return large_events.limited(statement).bindparams(*_UNCLAIMED)
 
 
 def differ(tables: Tables, types: Sequence[str]) -> TextClause:
@@ -152,36 +157,28 @@ def differ(tables: Tables, types: Sequence[str]) -> TextClause:
         """,
         types,
     )
-    return statement.bindparams(
-        bindparam("first", type_=BigInteger),
-        bindparam("upper", type_=BigInteger),
-        bindparam("window", type_=BigInteger),
-        bindparam("untaken", type_=Text),
-    )
+    return statement.bindparams(*_UNCLAIMED, bindparam("window", type_=BigInteger))
 
 
-def turns(tables: Tables, types: Sequence[str]) -> TextClause:
+def turns(tables: Tables, types: Sequence[str], where: str | None = None) -> TextClause:
     """Ids of up to :limit unclaimed events of these types: the first of each tenant, then the
     second of each, and so on. Reads :window ids from :first, the first unclaimed one, up to :upper,
-    and nothing of them but their tenants."""
+    and nothing of them but their tenants, and for a filter *where* their payloads."""
+    match = meets(matches(types), where)
     statement = bound(
         f"""
         SELECT id FROM (
             SELECT id, row_number() OVER (PARTITION BY tenant ORDER BY id) AS turn
             FROM {log_name(tables)}
-            WHERE id >= :first AND id < :first + :window AND id <= :upper AND {matches(types)}
+            WHERE id >= :first AND id < :first + :window AND id <= :upper AND {match}
               AND priority >= 0 AND (run_at IS NULL OR run_at <= {NOW})
               AND (id > :cursor OR (SELECT CAST(:untaken AS int8multirange)) @> id)
         ) AS waiting ORDER BY turn, id LIMIT :limit
         """,
         types,
+        where=where,
     )
-    return statement.bindparams(
-        bindparam("first", type_=BigInteger),
-        bindparam("upper", type_=BigInteger),
-        bindparam("window", type_=BigInteger),
-        bindparam("untaken", type_=Text),
-    )
+    return statement.bindparams(*_UNCLAIMED, bindparam("window", type_=BigInteger))
 
 
 def read_chosen(tables: Tables) -> TextClause:

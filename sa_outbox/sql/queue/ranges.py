@@ -15,7 +15,8 @@ from sqlalchemy.types import BigInteger, Boolean, Double, Integer, Text
 from ..listener.renewal import RENEWED
 from ..listener.suspects import CRASHED
 from ..log import large_events
-from ..log.reads import bound, event_of, matches
+from ..log.matching import bound, matches
+from ..log.reads import event_of
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
