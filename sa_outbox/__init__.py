@@ -51,6 +51,7 @@ __all__ = [
     "Category",
     "Contract",
     "Event",
+    "NoSecrets",
     "Outbox",
     "OutboxError",
     "OutboxSession",
@@ -73,22 +74,24 @@ __all__ = [
 if TYPE_CHECKING:
     from .errors import OutboxError, Reject, RetryLater, SomeFailed
     from .event.context import event_context
-    from .event.contract import Contract
     from .event.event import Event
     from .event.stable_keys import stable_key
     from .event.types import event_type, upcaster
     from .outbox import Outbox
     from .policy.category import Category
+    from .policy.contract import Contract
     from .policy.rate import Rate
     from .policy.retry import RetryPolicy
+    from .policy.secrets import NoSecrets
     from .producer.entity import RecordsEvents
     from .producer.session import AsyncOutboxSession, OutboxSession
 else:
     _HOMES = {
         "AsyncOutboxSession": "producer.session",
         "Category": "policy.category",
-        "Contract": "event.contract",
+        "Contract": "policy.contract",
         "Event": "event.event",
+        "NoSecrets": "policy.secrets",
         "Outbox": "outbox",
         "OutboxError": "errors",
         "OutboxSession": "producer.session",

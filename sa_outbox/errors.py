@@ -10,6 +10,7 @@
     │   ├── CausationTooDeep        handlers keep adding events that cause more events
     │   ├── CausationTooWide        one event has caused too many events
     │   ├── ContractViolation       a field that the outbox's contract requires is missing
+    │   ├── SecretFound             a payload or header seems to hold a secret; opt-in
     │   ├── CrossTenant             a handler added an event for another tenant
     │   └── PayloadError            the payload is not JSON that PostgreSQL can store
     │       └── PayloadTooLarge     it is valid JSON but exceeds the size limit
@@ -33,6 +34,7 @@
     ├── EmbeddedError               the embedded PostgreSQL can't be found or started
     ├── HandlerMustNotCommit        a handler ended the transaction of the session it was given
     ├── HandlerTimeout              a handler took longer than its listener allows  (TimeoutError)
+    ├── NoHandler                   no handler of a queue takes events of this type
     ├── NotDrained                  a drain ended before everything was handled
     ├── NotRepartitioned            the partitions of a listener could not be changed in time
     ├── LeaseLost                   another consumer may hold the listener now
@@ -177,6 +179,26 @@ class ContractViolation(InvalidEvent):
             field=field,
         )
         self.event_type = event_type
+
+
+class SecretFound(InvalidEvent):
+    """A payload or a header seems to hold a secret; from the check ``NoSecrets``.
+
+    Nothing was written: events are kept, shown to operators and forwarded. Put a reference to the
+    secret in the event; if the field is none, list its name in ``NoSecrets(allow=...)``.
+    """
+
+    code = "secret-found"
+
+    def __init__(self, event_type: str, path: str, *, field: str) -> None:
+        super().__init__(
+            f"{event_type!r}: {field} at {path} looks like a secret. Add a reference to it "
+            "instead, or allow the field: NoSecrets(allow=...). Nothing was written",
+            field=field,
+        )
+        self.event_type = event_type
+        self.path = path
+        """Path to the value, such as ``$.customer.password``."""
 
 
 class CrossTenant(InvalidEvent):
@@ -411,6 +433,21 @@ class HandlerTimeout(OutboxError, TimeoutError):
     """
 
     code = "handler-timeout"
+
+
+class NoHandler(OutboxError):
+    """A queue with several handlers has an event whose type none of them takes.
+
+    It came to the queue while one did, and waited for a retry or its time. It is attempted again
+    like any event that failed, for a deployment may bring the handler; then it is a dead letter.
+    """
+
+    code = "no-handler"
+
+    def __init__(self, listener: str, event_type: str) -> None:
+        super().__init__(f"no handler of the queue {listener!r} takes {event_type!r}")
+        self.listener = listener
+        self.event_type = event_type
 
 
 class NotDrained(OutboxError):

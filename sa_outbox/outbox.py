@@ -11,7 +11,8 @@ from .client.inbox import Inbox
 from .client.status import Statuses
 from .declare.cron import Cron
 from .declare.declaration import H, Listeners, decorator, given_options
-from .declare.listener import ListenerOptions, RelayOptions
+from .declare.listener import ListenerOptions, QueueOptions, RelayOptions
+from .declare.queue import QueueDeclaration
 from .declare.recurring import Crons, Recurring
 from .event.types import event_types
 from .producer.producer import Producer
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from .client.status import EventStatus
     from .declare.cron import Missed
     from .declare.type_patterns import On
-    from .event.contract import Contract
     from .event.event import Event, Json
     from .policy.category import Category, Given
+    from .policy.contract import Contract
     from .relay import Envelope, Message, Relay
     from .relay.endpoints import EndpointOptions
     from .settings import Alerts, Audit, Notify
@@ -69,6 +70,7 @@ class Outbox(Producer):
         idempotency_key_lifetime: timedelta = timedelta(days=7),
         redact: Callable[[str], str] | None = None,
         contract: Contract | None = None,
+        check_event: Callable[[Event[Any]], None] | None = None,
         categories: Given | None = None,
         tenant_setting: str | None = None,
         audit: Audit = "off",
@@ -82,6 +84,7 @@ class Outbox(Producer):
                 idempotency_key_lifetime=idempotency_key_lifetime,
                 redact=redact,
                 contract=contract,
+                check_event=check_event,
                 categories=categories,
                 tenant_setting=tenant_setting,
                 audit=audit,
@@ -121,6 +124,25 @@ class Outbox(Producer):
         """
         chosen = given_options("listener", options, ListenerOptions.__optional_keys__)
         return decorator(name, on, chosen, self.listeners)
+
+    def queue(self, name: str, **options: Unpack[QueueOptions]) -> QueueDeclaration:
+        """A queue (a listener with ``order="none"``) to which handlers are added.
+
+        ::
+
+            @outbox.queue("notifications")  # every event whose category names this queue
+            async def notify(event: Event) -> None: ...
+
+            exports = outbox.queue("exports", concurrency=4)
+
+            @exports.on("export.requested")  # or a handler for each event type
+            async def make(event: Event) -> None: ...
+
+        :class:`sa_outbox.declare.listener.QueueOptions` has the options; docs/queues.md explains
+        them.
+        """
+        chosen = given_options("queue", options, QueueOptions.__optional_keys__)
+        return QueueDeclaration(name, chosen, self.listeners)
 
     def relay(
         self,

@@ -6,18 +6,21 @@ import os
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Literal
 
 from .database.names import Names as Names  # noqa: PLC0414 - public here
 from .database.names import check_identifier
 from .errors import ConfigError
-from .event.contract import Contract
+from .policy.admission import Admission
 from .policy.category import Categories
 from .policy.checks import ONE_DAY, TEN_YEARS, check_span
+from .policy.contract import Contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .event.event import Event
     from .policy.category import Given
 
 RETENTIONS = ("retention", "audit_retention", "dead_letter_retention")
@@ -84,10 +87,15 @@ class Settings:
     """Called with an error's text before it is stored, to remove what must not be kept. Passwords
     in URLs and values after ``password=``, ``token=`` and the like are removed first."""
     contract: Contract | None = None
-    """The fields every event must have; None: no field is required."""
+    """The fields events must have; None: no field is required."""
+    check_event: Callable[[Event[Any]], None] | None = None
+    """Called with each event that is added, before it is accepted: what it raises refuses the
+    event. One with a payload or key that only the flush makes known is checked by the flush.
+    ``NoSecrets()`` is one."""
     categories: Given | None = None
-    """Maps event types, with ``*`` for any run of characters, to categories. The category decides
-    how long an idempotency key lives, and the retries of listeners that set none."""
+    """Maps event types, with ``*`` for any run of characters, to categories. An event's category
+    decides how long its idempotency key lives, how it is retried by listeners that set no
+    ``retry=``, and which ``outbox.queue`` gets it."""
     tenant_setting: str | None = None
     """A PostgreSQL setting, such as ``app.tenant``, that holds the event's tenant in the
     transaction of every handler with a session, for row-level security policies. None: not set."""
@@ -107,8 +115,9 @@ class Settings:
             raise ConfigError(f'alerts must be "off" or "on", not {self.alerts!r}')
         if self.audit not in ("off", "exceptions", "all"):
             raise ConfigError(f'audit must be "off", "exceptions" or "all", not {self.audit!r}')
-        if self.redact is not None and not callable(self.redact):
-            raise ConfigError(f"redact must be a function, not {self.redact!r}")
+        for what, function in (("redact", self.redact), ("check_event", self.check_event)):
+            if function is not None and (not callable(function) or iscoroutinefunction(function)):
+                raise ConfigError(f"{what} must be a function that is not async: {function!r}")
         if not isinstance(self.names, Names):
             raise ConfigError(f"names must be Names, not {self.names!r}")
         if not isinstance(self.limits, Limits):
@@ -132,6 +141,13 @@ class Settings:
     @cached_property
     def category_by_type(self) -> Categories:
         return Categories(self.categories)
+
+    @cached_property
+    def admission(self) -> Admission | None:
+        """None: every event is taken, and nobody has to ask."""
+        if self.contract is None and self.check_event is None:
+            return None
+        return Admission(self.contract, self.check_event)
 
     def key_lifetime_of(self, event_type: str) -> timedelta:
         """How long an idempotency key of this event type keeps others from being written."""

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..database.statement_runner import StatementRunner
-from ..declare.type_patterns import matcher
 from ..errors import EventNotFound, WrongArgument
+from ..event.type_patterns import matcher
 from ..event.types import event_types
 from ..event.validation import check_event_type, checked_event_id, checked_text
 from ..sql.people.status import status

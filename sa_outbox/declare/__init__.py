@@ -2,6 +2,7 @@
 
 ======================  ==========================================================================
 ``declaration.py``      what ``@outbox.listener(...)`` does with its arguments
+``queue.py``            what ``outbox.queue(...)`` returns: a queue with a handler or several
 ``listener.py``         a listener and its options
 ``type_patterns.py``    what ``on=`` says
 ``handler.py``          how a handler wants to be called, read from its signature

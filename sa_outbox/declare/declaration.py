@@ -55,6 +55,10 @@ class Listeners:
             )
         self._by_name[listener.name] = listener
 
+    def replace(self, listener: Listener) -> None:
+        """The queue of this name has another handler."""
+        self._by_name[listener.name] = listener
+
 
 def given_options(
     call: str, options: Mapping[str, object], known: Collection[str]
@@ -80,7 +84,7 @@ def declare(
     settings: Settings | None = None,
 ) -> Listener:
     """Make a listener from the arguments of ``@outbox.listener`` and its outbox's settings."""
-    _check_name(name)
+    check_name(name)
     if on is None:
         call = inspect_handler(name, handler)
         if call.payload is None or not call.payload.classes:
@@ -89,11 +93,9 @@ def declare(
                 "Event[SomeEventType]"
             )
         on = call.payload.classes
-    types = patterns(name, on)
-    category = None if settings is None else settings.category_by_type.common(types)
-    if category is not None:
-        options = {"retry": category.retry, **options}
-    listener = Listener(name=name, handler=handler, on=types, **options)
+    if settings is not None and settings.categories:
+        options = {"categories": settings.category_by_type, **options}
+    listener = Listener(name=name, handler=handler, on=patterns(name, on), **options)
     if settings is not None and settings.tenant_setting is not None:
         _check_batch(listener)
     return listener
@@ -115,11 +117,11 @@ def decorator(
         listeners.add(declare(name, on, handler, options, listeners.settings))
         return handler
 
-    _check_name(name)
+    check_name(name)
     return decorate
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise ConfigError(
             f"a listener's name has up to {MAX_NAME} letters, digits and _ . : - ; got {name!r}"

@@ -88,6 +88,25 @@ def inspect_handler(name: str, handler: Handler) -> Call:
     )
 
 
+def merged(name: str, calls: Sequence[Call]) -> Call:
+    """What holds for all handlers of the queue *name*."""
+    first = calls[0]
+    if len(calls) == 1:
+        return first
+    if any(call.batch for call in calls):
+        raise ConfigError(
+            f"queue {name!r} has several handlers, and one of them takes batches: each event goes "
+            "to the handler of its type. Take one event at a time, or make it a queue of its own"
+        )
+    with_session = next((call for call in calls if call.session != "none"), first)
+    return Call(
+        is_async=all(call.is_async for call in calls),
+        session=with_session.session,
+        batch=False,
+        payload=None,
+    )
+
+
 def _parameters(name: str, handler: Handler) -> list[inspect.Parameter]:
     try:
         signature = inspect.signature(handler)

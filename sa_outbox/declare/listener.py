@@ -8,38 +8,35 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from ..errors import ConfigError
+from ..event.type_patterns import first_that_wants, matcher
 from ..policy.checks import ONE_DAY, check_span
 from ..policy.order import DIVISIBLE, QUEUES, Order, OrderMode, checked_order, either
 from ..policy.payload_filter import Where, filter_text
 from ..policy.rate import Rate
 from ..policy.retry import RetryPolicy
-from .handler import Call, Forwarding, Handler, inspect_handler
-from .type_patterns import matcher
+from .handler import Call, Forwarding, Handler, inspect_handler, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from ..policy.category import Categories
 
 
 Start: TypeAlias = Literal["beginning", "now"] | int | datetime
 
 MAX_PARTITIONS = 256
+_RETRY: Final = RetryPolicy()
 
 
-class RelayOptions(TypedDict, total=False):
-    """The keyword arguments of ``outbox.listener`` that ``outbox.relay`` has too. None is the same
-    as leaving one out."""
+class CommonOptions(TypedDict, total=False):
+    """The keyword arguments that ``outbox.listener``, ``outbox.queue`` and ``outbox.relay`` have.
+    None is the same as leaving one out."""
 
-    order: Order | None
-    """``"key"``: events of one key in order, different keys concurrently. ``"total"``: one after
-    the other, in log order. ``"none"``: a queue, shared by all processes; urgent events first,
-    otherwise roughly in log order."""
     concurrency: int | None
     """How many handlers run at once, each for a different key; per partition."""
-    partitions: int | None
-    """How many parts its keys are divided into, each with its own cursor and lease, so that several
-    processes can work on it. Takes effect when the listener is first registered."""
     retry: RetryPolicy | None
-    """How often and when a failed event is attempted again."""
+    """How often and when a failed event is attempted again. Left out: as the category of the event
+    says, if the outbox has ``categories``, otherwise ``RetryPolicy()``."""
     batch_size: int | None
     """Maximum number of events read at a time, and passed at once to a batch handler."""
     where: Where | None
@@ -50,18 +47,28 @@ class RelayOptions(TypedDict, total=False):
     retained, ``"now"``, an id, or a time."""
 
 
-class ListenerOptions(RelayOptions, total=False):
-    """The keyword arguments of ``outbox.listener``. None is the same as leaving one out, except
-    for ``timeout`` and ``gap_wait``, where it means no limit."""
+class RelayOptions(CommonOptions, total=False):
+    """The keyword arguments of ``outbox.listener`` that ``outbox.relay`` has too. None is the same
+    as leaving one out."""
+
+    order: Order | None
+    """``"key"``: events of one key in order, different keys concurrently. ``"total"``: one after
+    the other, in log order. ``"none"``: a queue, shared by all processes; urgent events first,
+    otherwise roughly in log order."""
+    partitions: int | None
+    """How many parts its keys are divided into, each with its own cursor and lease, so that several
+    processes can work on it. Takes effect when the listener is first registered."""
+
+
+class QueueOptions(CommonOptions, total=False):
+    """The keyword arguments of ``outbox.queue``. None is the same as leaving one out, except for
+    ``timeout``, where it means no limit."""
 
     timeout: timedelta | None
     """Longest time for one attempt; None: no limit."""
     group_commit: bool | None
     """With a session: when several events wait, commit them in one transaction, each handled in a
     savepoint of its own. False: a transaction for every event."""
-    gap_wait: timedelta | None
-    """How long ``order="total"`` waits for an event whose transaction is still open while later
-    ones are committed; None: forever. Then it continues, and the event comes when it commits."""
     rate: Rate | None
     """``order="none"``: maximum number of events that start per span, in each process: four
     processes start four times as many."""
@@ -76,6 +83,15 @@ class ListenerOptions(RelayOptions, total=False):
     the handler is only asked, through ``event.cancel_requested``."""
 
 
+class ListenerOptions(RelayOptions, QueueOptions, total=False):
+    """The keyword arguments of ``outbox.listener``. None is the same as leaving one out, except
+    for ``timeout`` and ``gap_wait``, where it means no limit."""
+
+    gap_wait: timedelta | None
+    """How long ``order="total"`` waits for an event whose transaction is still open while later
+    ones are committed; None: forever. Then it continues, and the event comes when it commits."""
+
+
 NONE_IS_NO_LIMIT: Final = ("timeout", "gap_wait")
 
 
@@ -88,11 +104,12 @@ class Listener:
     """Renamed, it is another listener, with a cursor of its own."""
     handler: Handler
     on: tuple[str, ...]
-    """Event types, ``*`` for any run of characters. A change applies from the cursor onwards."""
+    """Event types, ``*`` for any run of characters; not those after a ``!``. A change applies from
+    the cursor onwards."""
     order: Order = "key"
     concurrency: int = 1
     partitions: int = 1
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: RetryPolicy | None = None
     timeout: timedelta | None = timedelta(minutes=1)
     batch_size: int = 500
     group_commit: bool = True
@@ -104,20 +121,29 @@ class Listener:
     tenant_rate: Rate | None = None
     external: bool = False
     cancellable: bool = False
+    categories: Categories | None = field(default=None, repr=False, compare=False)
+    """Where the retries come from that it does not set itself."""
     forwarding: Forwarding | None = field(default=None, repr=False, compare=False)  # for a relay
+    members: tuple[Listener, ...] = field(default=(), repr=False)
+    """For a queue with several handlers: each with the event types it gets."""
     order_mode: OrderMode = field(init=False, repr=False, compare=False)
     call: Call = field(init=False)
     wants: Callable[[str], bool] = field(init=False, repr=False, compare=False)
     """Whether an event type is one of ``on``."""
     payload_filter: str | None = field(init=False, repr=False, compare=False, default=None)
     """``where`` as JSON text, as statements take it."""
+    handler_of: Callable[[str], int | None] = field(init=False, repr=False, compare=False)
+    """Which of ``handlers`` an event type is for, by its place; None: none of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "wants", matcher(self.on))
         if self.where is not None:
             text = filter_text(f"where of listener {self.name!r}", self.where)
             object.__setattr__(self, "payload_filter", text)
-        object.__setattr__(self, "call", inspect_handler(self.name, self.handler))
+        calls = [each.call for each in self.members] or [inspect_handler(self.name, self.handler)]
+        object.__setattr__(self, "call", merged(self.name, calls))
+        of_members = first_that_wants([(each.on, each.wants) for each in self.members])
+        object.__setattr__(self, "handler_of", of_members)
         mode = checked_order(f"order of listener {self.name!r}", self.order)
         object.__setattr__(self, "order_mode", mode)
         self._check_numbers()
@@ -131,6 +157,17 @@ class Listener:
     def takes(self, event_type: str, met: Collection[str]) -> bool:
         """Whether it gets an event of this type that meets these filters."""
         return self.wants(event_type) and self.is_met(met)
+
+    @property
+    def handlers(self) -> tuple[Listener, ...]:
+        """Itself, or each of its handlers as a listener to its event types."""
+        return self.members or (self,)
+
+    def retry_of(self, event_type: str) -> RetryPolicy:
+        """How often and when a failed event of this type is attempted again."""
+        if self.retry is not None:
+            return self.retry
+        return _RETRY if self.categories is None else self.categories.of(event_type).retry
 
     @property
     def is_limited(self) -> bool:
@@ -161,7 +198,7 @@ class Listener:
                 f"listener {self.name!r} has order={self.order!r} and partitions="
                 f"{self.partitions}: only order={either(DIVISIBLE)} can be divided by keys"
             )
-        if not isinstance(self.retry, RetryPolicy):
+        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry of {self.name!r} must be a RetryPolicy: {self.retry!r}")
         for what, flag in (
             ("external", self.external),

@@ -77,8 +77,8 @@ class Recurring:
         for taken in self._headers.keys() & set(_OUR_HEADERS):
             raise ConfigError(f"header {taken!r} of cron {self.name!r} is set for each tick")
         sample = self._make(_SOME_TICK)  # oversized headers are refused now
-        if settings.contract is not None:
-            settings.contract.check(sample.event)
+        if settings.admission is not None:
+            settings.admission.admit(sample.event, is_deferred=False)
 
     def due(self, last_tick: datetime, now: datetime) -> list[Tick]:
         """The ticks after *last_tick*, up to *now*, that get an event, oldest first."""

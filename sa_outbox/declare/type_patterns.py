@@ -1,18 +1,14 @@
-"""What ``on=`` says: event types, with ``*`` for any run of characters."""
+"""What ``on=`` says: event types, with ``*`` for any run of characters, and ``!`` for others."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TypeAlias
 
-from ..errors import ConfigError, UnknownEventType
-from ..event.types import event_types
+from ..errors import ConfigError
+from ..event.type_patterns import NOT, excluded, matcher, type_pattern, wanted
 
 On: TypeAlias = str | type | Iterable[str | type]
-
-MAX_TYPE = 200
-_PATTERN = re.compile("[^\\s\\x00-\\x1f%\ud800-\udfff]+")
 
 
 def patterns(name: str, on: On) -> tuple[str, ...]:
@@ -20,35 +16,20 @@ def patterns(name: str, on: On) -> tuple[str, ...]:
     if not isinstance(on, (str, type, Iterable)):
         raise ConfigError(f"on= of listener {name!r} must be event types, not {on!r}")
     each = (on,) if isinstance(on, (str, type)) else tuple(on)
-    found = tuple(_pattern(name, one) for one in each)
-    if not found:
+    found = dict.fromkeys(_pattern(name, one) for one in each)
+    if not wanted(found):
         raise ConfigError(f"on= of listener {name!r} is empty: it would never get an event")
-    for one in found:
-        if not isinstance(one, str) or not _PATTERN.fullmatch(one) or len(one) > MAX_TYPE:
-            raise ConfigError(
-                f"on= of listener {name!r}: {one!r} is not an event type; use names such as "
-                '"order.placed", and * for any run of characters'
-            )
-    return ("*",) if "*" in found else tuple(dict.fromkeys(found))
-
-
-def matcher(on: tuple[str, ...]) -> Callable[[str], bool]:
-    """A function that tells whether an event type is one of *on*."""
-    if "*" in on:
-        return lambda _: True
-    names = frozenset(one for one in on if "*" not in one)
-    if len(names) == len(on):
-        return names.__contains__
-    wild = [re.escape(one).replace(r"\*", ".*") for one in on if "*" in one]
-    matches = re.compile("|".join(wild), re.DOTALL).fullmatch
-    return lambda event_type: event_type in names or matches(event_type) is not None
+    is_excluded = matcher(tuple(excluded(found)))
+    for one in wanted(found):
+        if is_excluded(one):  # only a * matches a *
+            raise ConfigError(f"on= of listener {name!r} has {one!r}, and excludes all of it")
+    if "*" in found:
+        return ("*", *(NOT + one for one in excluded(found)))
+    return tuple(found)
 
 
 def _pattern(name: str, one: object) -> str:
-    if isinstance(one, type):
-        try:
-            return event_types.of(one).name
-        except UnknownEventType as error:
-            raise ConfigError(f"on= of listener {name!r}: {error}") from error
-    # For a subclass (an enum), the text itself: the fingerprint is computed from it.
-    return str.__str__(one) if isinstance(one, str) else one  # type: ignore[return-value]  # refused by the caller
+    where = f"on= of listener {name!r}"
+    if isinstance(one, str) and one.startswith(NOT):
+        return NOT + type_pattern(where, str.__str__(one).removeprefix(NOT))
+    return type_pattern(where, one)

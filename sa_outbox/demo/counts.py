@@ -95,7 +95,7 @@ class _Listener:
                 self.waiting.add(what.position)
 
     def failed(self, what: AttemptFailed) -> None:
-        most = self.declared.retry.attempts
+        most = self.declared.retry_of(what.event_type).attempts
         then = "dead letter" if what.retry_in is None else f"again in {what.retry_in:.2f} s"
         self.failure = f"attempt {what.attempt} of {most}, {then}: {what.failure.message}"
 

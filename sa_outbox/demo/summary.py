@@ -85,7 +85,7 @@ class Summary:
         found = self.facts.dead_letters
         if len(found) != self.nameless_orders:
             yield f"{len(found)} dead letters instead of {self.nameless_orders}"
-        most = outbox.listeners["search_index"].retry.attempts
+        most = outbox.listeners["search_index"].retry_of(ORDER_PLACED).attempts
         for each in found:
             attempts = [error["attempt"] for error in each.errors]
             if each.listener == "search_index" and attempts != list(range(1, most + 1)):

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 from ..errors import ConfigError, InvalidEvent, Reject, RetryLater
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
 ErrorClasses: TypeAlias = tuple[type[BaseException], ...] | list[type[BaseException]]
 
 _NO_DELAY = timedelta(0)
+
+
+class RetryChanges(TypedDict, total=False):
+    """The fields of a ``RetryPolicy``, for ``replace``."""
+
+    attempts: int
+    base: timedelta
+    factor: float
+    maximum: timedelta
+    jitter: bool
+    schedule: tuple[timedelta, ...] | list[timedelta] | None
+    retry_on: ErrorClasses | None
+    final_on: ErrorClasses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +76,23 @@ class RetryPolicy:
         except (KeyError, TypeError):
             raise ConfigError(f"no preset {name!r}; there are {', '.join(PRESETS)}") from None
 
+    def replace(self, **changes: Unpack[RetryChanges]) -> RetryPolicy:
+        """This policy with some fields changed, checked like a new one.
+
+        ::
+
+            export = RetryPolicy.preset("export")
+            export.replace(final_on=(*export.final_on, BadCard))
+        """
+        changed = dataclasses.replace(self, **changes)
+        attempts = changes.get("attempts", changed.attempts)
+        if attempts != changed.attempts:
+            raise ConfigError(
+                f"attempts={attempts} for a policy with a schedule of {changed.attempts - 1} "
+                "waits: change the schedule, or replace it with None too"
+            )
+        return changed
+
     def __post_init__(self) -> None:
         if self.schedule is not None:
             object.__setattr__(self, "schedule", _checked_schedule(self.schedule))
@@ -89,7 +121,8 @@ class RetryPolicy:
     def delay_after(self, attempt: int, *, chance: float) -> timedelta | None:
         """How long to wait after *attempt* (counted from 1) failed; None: give up.
 
-        *chance* is a random number from 0 up to 1, passed in so that this is a pure function.
+        *chance* is a random number from 0 up to 1, for the jitter; 1 is the longest wait. It is
+        passed in so that this is a pure function, for tests of a backoff too.
         """
         if attempt >= self.attempts:
             return None

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
     from sqlalchemy.orm import Mapper
 
-    from ..event.contract import Contract
     from ..event.event import Deferred, Event, EventOptions, Json
+    from ..policy.admission import Admission
+    from ..policy.contract import Contract
 
 T = TypeVar("T")
 SLOT = "_sa_outbox_events"
@@ -41,11 +42,11 @@ def give_back(pending: Pending) -> None:
     attributes.setdefault(SLOT, []).append(pending.again())
 
 
-def check_recorded(attributes: dict[str, Any], contract: Contract | None) -> None:
-    """Raise for the first event recorded on an object that lacks a field *contract* requires."""
-    if contract is not None:
+def check_recorded(attributes: dict[str, Any], admission: Admission | None) -> None:
+    """Raise for the first event recorded on an object that its outbox does not take."""
+    if admission is not None:
         for pending in attributes.get(SLOT, ()):
-            contract.check(pending.event)
+            admission.admit(pending.event, is_deferred=pending.is_deferred)
 
 
 class RecordsEvents:
@@ -101,13 +102,14 @@ class RecordsEvents:
 
 def _refuse_to_lose(_mapper: Mapper[Any], _connection: Connection, target: object) -> None:
     """Hooks empty an object's slot when it is attached. If it is full at INSERT or UPDATE, the
-    object was attached to a session without hooks, or the contract refused its events; they would
+    object was attached to a session without hooks, or its outbox refused its events; they would
     be lost silently."""
     waiting = target.__dict__.get(SLOT)
     if waiting:
         session = object_session(target)
         with suppress(NotInstalled):
-            check_recorded(target.__dict__, None if session is None else owner_of(session).contract)
+            admission = None if session is None else owner_of(session).admission
+            check_recorded(target.__dict__, admission)
         raise NotInstalled(
             f"{type(target).__qualname__} has {len(waiting)} recorded event(s), but its session "
             "has no outbox. Nothing was written; make the session with outbox.sessionmaker(), or "

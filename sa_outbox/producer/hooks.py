@@ -70,7 +70,7 @@ class Hooks:
         self._owner = owner
         self._writer = writer
         self._limits = settings.limits
-        self._contract = settings.contract
+        self._admission = settings.admission
         self._committed = committed
         self._classes: set[type[Session]] = set()
         self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
@@ -94,8 +94,8 @@ class Hooks:
         """Add *pending* to the session's current scope."""
         if type(session) not in self._classes and not self.are_on(type(session)):
             raise not_installed(type(session))
-        if self._contract is not None:
-            self._contract.check(pending.event)
+        if self._admission is not None:
+            self._admission.admit(pending.event, is_deferred=pending.is_deferred)
         if session.bind is None:
             self._writer.check_binds(session)
         # Like Session.add: without a transaction, close() and rollback() would not be noticed.
@@ -128,11 +128,11 @@ class Hooks:
         """An object was attached to the session: take the events recorded on it.
 
         Fires for add, cascades and re-attaching, not for loads. The object is already in the
-        session: events that the contract refuses stay with it, and its INSERT is refused too.
+        session: events that are refused stay with it, and its INSERT is refused too.
         """
         attributes = state.obj().__dict__  # the object is being added, so it exists
         if (SLOT in attributes or LEDGER in attributes) and owner_of(session) is self._owner:
-            check_recorded(attributes, self._contract)
+            check_recorded(attributes, self._admission)
             self._welcome(session, state)
 
     def after_flush_postexec(self, session: Session, context: UOWTransaction) -> None:

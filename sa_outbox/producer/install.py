@@ -13,7 +13,7 @@ from ..errors import ConfigError, NotInstalled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..event.contract import Contract
+    from ..policy.admission import Admission
     from .pending import Pending
 
 AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]"
@@ -24,7 +24,7 @@ class Owner(Protocol):
     """An outbox, as far as entities' events need it."""
 
     @property
-    def contract(self) -> Contract | None: ...
+    def admission(self) -> Admission | None: ...
     @property
     def add_pending(self) -> Callable[[Session, Pending], None]: ...
 

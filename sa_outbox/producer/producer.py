@@ -42,7 +42,7 @@ class Producer:
         self.settings = settings
         self.limits = settings.limits
         self.tenant_setting = settings.tenant_setting
-        self.contract = settings.contract
+        self.admission = settings.admission
         self.tables = tables(settings.names)
         self.observers = Observers()
         """Called after each commit with events, with ``EventsAdded``."""

@@ -101,6 +101,10 @@ class Writer:
             ready, held = _sorted_out(session, unwritten)
             unwritten = ready + held
             rows = [(each, each.row(self._settings.limits)) for each in ready]
+            if self._settings.admission is not None:
+                for each in ready:
+                    if each.is_deferred:
+                        self._settings.admission.check(each.event)
             if rows:
                 connection, statements = self._connection(session), self._statements_of(session)
                 for portion in _portions(rows):

@@ -11,6 +11,7 @@ from sa_outbox.declare.declaration import declare
 from sa_outbox.declare.handler import payload_for
 from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
+from sa_outbox.event.type_patterns import wanted
 from sa_outbox.policy.checks import ONE_DAY, check_span
 from sa_outbox.policy.order import checked_order
 from sa_outbox.policy.retry import RetryPolicy
@@ -169,7 +170,7 @@ def _check_destinations(name: str, relay: Relay, to: object, on: tuple[str, ...]
     """Check destinations as far as they are known without events: with the types it listens to."""
     if not isinstance(to, str):
         return
-    for event_type in on:
+    for event_type in wanted(on):
         shown = to.replace("{event_type}", event_type.replace("*", "x"))
         try:
             relay.check_destination(_FIELD.sub("x", shown))

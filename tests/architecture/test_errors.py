@@ -44,6 +44,8 @@ MADE: dict[str, Callable[[], OutboxError]] = {
     "CausationTooDeep": lambda: errors.CausationTooDeep("a.b", 4),
     "CausationTooWide": lambda: errors.CausationTooWide("a.b", 4),
     "ContractViolation": lambda: errors.ContractViolation("a.b", "tenant", "Pass it"),
+    "NoHandler": lambda: errors.NoHandler("exports", "a.b"),
+    "SecretFound": lambda: errors.SecretFound("a.b", "$.token", field="payload"),
     "CrossTenant": lambda: errors.CrossTenant("a.b"),
     "PayloadError": lambda: errors.PayloadError("why", path="$.a", field="headers"),
     "PayloadTooLarge": lambda: errors.PayloadTooLarge(5, 4, field="headers"),

@@ -13,16 +13,23 @@ import pytest
 
 from sa_outbox.cli.endpoints import add
 from sa_outbox.declare import listener as module
-from sa_outbox.declare.listener import Listener, ListenerOptions, RelayOptions
+from sa_outbox.declare.listener import (
+    CommonOptions,
+    Listener,
+    ListenerOptions,
+    QueueOptions,
+    RelayOptions,
+)
 from sa_outbox.operations.endpoint import Delivering, Endpoint
+from sa_outbox.policy.category import Categories
 from sa_outbox.policy.order import Order
 from sa_outbox.relay.endpoints import endpoint_listener
 from sa_outbox.settings import Settings
 
 OPTIONS = get_type_hints(ListenerOptions)
 FIELDS = {each.name: each for each in dataclasses.fields(Listener) if each.init}
-NOT_OPTIONS = {"name", "handler", "on", "forwarding"}
-"""Arguments of their own, and what only a relay sets."""
+NOT_OPTIONS = {"name", "handler", "on", "categories", "members", "forwarding"}
+"""Arguments of their own, what the outbox knows, and what only a queue or a relay sets."""
 
 
 def documented(cls: type) -> set[str]:
@@ -48,13 +55,16 @@ class TestOptions:
         assert OPTIONS.keys() == FIELDS.keys() - NOT_OPTIONS
 
     def test_an_option_has_the_type_of_its_field_or_is_left_out_with_none(self) -> None:
-        types = get_type_hints(Listener, vars(module) | {"Callable": Callable})
+        names = {"Callable": Callable, "Categories": Categories}
+        types = get_type_hints(Listener, vars(module) | names)
         wrong = [name for name, hint in OPTIONS.items() if hint != types[name] | None]
 
         assert wrong == []
 
     def test_every_option_is_explained_where_editors_look(self) -> None:
-        assert documented(RelayOptions) | documented(ListenerOptions) == OPTIONS.keys()
+        kinds = (CommonOptions, RelayOptions, QueueOptions, ListenerOptions)
+
+        assert set().union(*map(documented, kinds)) == OPTIONS.keys()
 
     def test_every_option_can_be_left_out(self) -> None:
         assert ListenerOptions.__required_keys__ == frozenset()

@@ -19,6 +19,7 @@ PUBLIC = [
     "Category",
     "Contract",
     "Event",
+    "NoSecrets",
     "Outbox",
     "OutboxError",
     "OutboxSession",

@@ -68,7 +68,7 @@ class TestHandlers:
 
         for name in told.keys() - {"name", "on"}:
             assert read(told[name]) == default_of(fields[name]), name
-        assert fields.keys() - told.keys() == {"handler", "forwarding"}
+        assert fields.keys() - told.keys() == {"handler", "categories", "members", "forwarding"}
 
     def test_the_options_of_a_relay_are_those_of_the_method(self) -> None:
         told = {name for row in rows("relays.md", "## Options") for name in _NAME.findall(row[0])}

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from sa_outbox import Contract, OutboxSession, event_context
-from sa_outbox.errors import ContractViolation
+from sa_outbox import Contract, NoSecrets, OutboxSession, event_context
+from sa_outbox.errors import ContractViolation, SecretFound
 from tests.postgres.conftest import CountingOutbox
 from tests.support.shop import Item, Order
 
@@ -191,3 +191,55 @@ def test_entities_in_plain_sessions_know_their_outbox_s_contract(
 
     with plain(engine) as session, pytest.raises(ContractViolation):
         session.add(order)
+
+
+class TestCheckEvent:
+    """What only the flush knows is checked by it; everything else before it is added."""
+
+    @pytest.fixture
+    def outbox(self) -> CountingOutbox:
+        return CountingOutbox(check_event=NoSecrets())
+
+    def test_a_payload_that_the_flush_evaluates_is_refused_with_its_data(
+        self, engine: Engine, sessions: sessionmaker[OutboxSession]
+    ) -> None:
+        with sessions() as session:
+            order = Order(name="x")
+            session.add(order)
+            session.add_event("order.placed", lambda: {"id": order.id, "token": "abc"})
+            with pytest.raises(SecretFound, match=r"\$\.token"):
+                session.commit()
+
+        assert (written(engine), orders(engine)) == ([], 0)
+
+    def test_a_payload_without_a_secret_is_written_with_a_key_that_the_flush_evaluates(
+        self, engine: Engine, sessions: sessionmaker[OutboxSession]
+    ) -> None:
+        with sessions.begin() as session:
+            order = Order(name="x")
+            session.add(order)
+            session.add_event("order.placed", {"n": 1}, key=lambda: f"order-{order.id}")
+
+        assert [row[0] for row in written(engine)] == ["order.placed"]
+
+    def test_an_event_that_was_refused_leaves_the_transaction_usable(
+        self, engine: Engine, sessions: sessionmaker[OutboxSession]
+    ) -> None:
+        with sessions.begin() as session:
+            session.add(Order(name="x"))
+            with pytest.raises(SecretFound):
+                session.add_event("order.placed", {"token": "abc"})
+            session.add_event("order.placed", {"n": 1})
+
+        assert (len(written(engine)), orders(engine)) == (1, 1)
+
+    def test_one_recorded_on_an_entity_is_refused_when_that_comes_to_a_session(
+        self, engine: Engine, sessions: sessionmaker[OutboxSession]
+    ) -> None:
+        order = Order(name="x")
+        order.record_event("order.placed", {"token": "abc"})
+
+        with pytest.raises(SecretFound), sessions.begin() as session:
+            session.add(order)
+
+        assert (written(engine), orders(engine)) == ([], 0)

@@ -110,6 +110,16 @@ class TestOverview:
         assert of(found, "rolled_back").lag_seconds is None  # nothing is visible there
         assert (found.log.first_id, found.log.last_id, found.log.most_events) == (1, 20, 20)
 
+    def test_excluded_event_types_are_no_lag(self, connection: Connection) -> None:
+        add_events(connection, 20)
+        add_listener(connection, "some", event_types="ARRAY['*', '!mail_*']")
+        add_listener(connection, "none", event_types="ARRAY['mail_*', '!mail_sent']")
+
+        found = overview(connection, TABLES)
+
+        assert of(found, "some").lag_events == 10
+        assert of(found, "none").lag_events == 0
+
     def test_far_behind_lag_is_told_by_ids(self, connection: Connection) -> None:
         add_events(connection, MAX_COUNTED + 500)
         run(connection, "DELETE FROM outbox WHERE id BETWEEN 2 AND 200")

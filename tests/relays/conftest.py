@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import URL, create_engine
 
-from sa_outbox.consumer.loop import relay_backoff
+from sa_outbox.consumer.shared import relay_backoff
 from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
 from tests.support.brokers import skip_without

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox import Category, Event, Outbox, RetryPolicy, event_type
+from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
+from sa_outbox.event.type_patterns import matcher
 from sa_outbox.policy.category import CATEGORIES, DEFAULT, Categories
 
 BILLING = Category("billing", queue="critical", retry=RetryPolicy(attempts=2))
@@ -148,7 +149,7 @@ class TestLookingUp:
         for number in range(10_100):
             categories.of(f"a.n{number}")
 
-        assert len(categories._found) == 10_000
+        assert len(categories._by_type._found) == 10_000
 
 
 class TestKeyLifetime:
@@ -163,76 +164,103 @@ class TestKeyLifetime:
         assert settings.key_lifetime_of("order.placed") == timedelta(days=1)
 
 
-def retry_of(on: Any, categories: Mapping[str, Any] | None, **options: Any) -> RetryPolicy:
+def listener_of(categories: Mapping[str, Any] | None, on: Any, **options: Any) -> Listener:
     outbox = Outbox(categories=categories)
 
     @outbox.listener("it", on=on, **options)
     async def it(event: Event[Any]) -> None: ...
 
-    return outbox.listeners["it"].retry
+    return outbox.listeners["it"]
 
 
 REPORTS = {"report.*": "export", "report.mail": "notification", "order.*": "planning"}
 
 
 class TestListeners:
-    @pytest.mark.parametrize(
-        ("on", "category"),
-        [
+    def test_each_event_has_the_retries_of_its_own_category(self) -> None:
+        listener = listener_of(REPORTS, ["report.*", "order.placed", "elsewhere"])
+
+        for name, category in (
             ("report.made", "export"),
             ("report.mail", "notification"),
-            ("report.daily.*", "export"),
-            (["report.a", "report.b"], "export"),
-            ("order.*", "planning"),
+            ("order.placed", "planning"),
             ("elsewhere", "default"),
-            (["elsewhere", "somewhere.*"], "default"),
-        ],
-    )
-    def test_one_whose_types_are_of_one_category_has_its_retries(
-        self, on: Any, category: str
-    ) -> None:
-        assert retry_of(on, REPORTS) is CATEGORIES[category].retry
-
-    @pytest.mark.parametrize(
-        "on",
-        [
-            ["report.made", "order.placed"],
-            "report.*",  # report.mail is among them, and a notification
-            "*",
-            "r*",
-            "*.made",
-            ["order.*", "elsewhere"],
-        ],
-        ids=repr,
-    )
-    def test_one_whose_types_may_be_of_several_has_the_usual_ones(self, on: Any) -> None:
-        assert retry_of(on, REPORTS) == RetryPolicy()
+        ):
+            assert listener.retry_of(name) is CATEGORIES[category].retry
 
     def test_its_own_retries_win(self) -> None:
         own = RetryPolicy(attempts=9)
 
-        assert retry_of("report.made", REPORTS, retry=own) is own
+        assert listener_of(REPORTS, "report.*", retry=own).retry_of("report.made") is own
 
-    def test_without_categories_nothing_changes(self) -> None:
-        assert retry_of("report.made", None) == RetryPolicy()
-        assert retry_of("report.made", {}) == RetryPolicy()
+    @pytest.mark.parametrize("categories", [None, {}])
+    def test_without_categories_nothing_changes(self, categories: Any) -> None:
+        assert listener_of(categories, "report.*").retry_of("report.made") == RetryPolicy()
 
-    @given(
-        st.dictionaries(
-            st.text("ab.*", min_size=1, max_size=4),
-            st.sampled_from(["export", "planning", "default"]),
-            min_size=1,
-            max_size=4,
-        ),
-        st.text("ab.*", min_size=1, max_size=4),
-        st.text("ab.", min_size=1, max_size=6),
-    )
-    def test_a_common_category_is_that_of_every_type(
-        self, given: dict[str, str], on: str, event_type: str
+    def test_a_relay_keeps_its_own(self) -> None:
+        outbox = Outbox(categories=REPORTS)
+        outbox.relay("out", cast(Any, Silent()), on="report.*", to="reports")
+
+        assert outbox.listeners["out"].retry_of("report.made").attempts == 20
+
+
+class Silent:
+    """A relay that sends nothing."""
+
+    keeps_order = takes_batches = True
+    attribute_prefix = ""
+
+    def check_destination(self, to: str) -> None: ...
+
+    async def send(self, messages: Any) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+names = st.text("ab.", min_size=1, max_size=5)
+types = st.text("ab.*", min_size=1, max_size=4)
+QUEUES = {each: Category(f"of-{each}", queue=each) for each in ("first", "second", "default")}
+
+
+class TestQueues:
+    """Which event types a queue gets by its categories."""
+
+    def test_a_queue_has_the_types_of_all_categories_that_name_it(self) -> None:
+        categories = Categories({"report.*": "export", "file.*": "import", "mail.*": "planning"})
+
+        assert set(categories.types_of("exports")) == {"report.*", "file.*"}
+        assert categories.types_of("nobody's") == ()
+
+    def test_a_type_that_another_category_takes_out_is_excluded(self) -> None:
+        assert Categories(REPORTS).types_of("exports") == ("report.*", "!report.mail")
+        assert Categories(REPORTS).types_of("notifications") == ("report.mail",)
+
+    def test_the_default_queue_has_whatever_no_other_has(self) -> None:
+        wants = matcher(Categories({**REPORTS, "trail.*": "audit"}).types_of("default"))
+
+        assert [wants(each) for each in ("elsewhere", "trail.left")] == [True, True]
+        assert [wants(each) for each in ("report.made", "report.mail", "order.placed")] == [
+            False,
+            False,
+            False,
+        ]
+
+    def test_an_exception_to_an_exception_is_refused(self) -> None:
+        given = {"*": QUEUES["first"], "a.*": QUEUES["second"], "a.b": QUEUES["first"]}
+
+        with pytest.raises(ConfigError, match=r"'a\.b' has the queue 'first'.*on\(\)"):
+            Categories(given).types_of("first")
+        assert Categories(given).types_of("second") == ("a.*", "!a.b")
+
+    @given(st.dictionaries(types, st.sampled_from(sorted(QUEUES)), max_size=5), names)
+    def test_each_type_is_in_the_queue_of_its_category_and_in_no_other(
+        self, given: dict[str, str], event_type: str
     ) -> None:
-        categories = Categories(given)
-        common = categories.common([on])
+        categories = Categories({one: QUEUES[queue] for one, queue in given.items()})
 
-        wanted = re.escape(on).replace(r"\*", ".*")
-        if common is not None and re.fullmatch(wanted, event_type):
-            assert categories.of(event_type) == common
+        for queue in QUEUES:
+            try:
+                wants = matcher(categories.types_of(queue))
+            except ConfigError:
+                continue
+            assert wants(event_type) == (categories.of(event_type).queue == queue)

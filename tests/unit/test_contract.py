@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_outbox import Contract, Event, Outbox, OutboxSession, RecordsEvents, event_context
+from sa_outbox import (
+    Contract,
+    Event,
+    Outbox,
+    OutboxSession,
+    RecordsEvents,
+    event_context,
+    event_type,
+)
 from sa_outbox.errors import ConfigError, ContractViolation, InvalidEvent
-from sa_outbox.event.contract import FIELDS
+from sa_outbox.policy.contract import FIELDS
 
 ALL = Contract(required=FIELDS)  # type: ignore[arg-type]  # the literals, as text
 COMPLETE: dict[str, Any] = {
@@ -24,6 +33,12 @@ COMPLETE: dict[str, Any] = {
         "correlation_id": "c",
     },
 }
+
+
+@event_type("contract_test.moved")
+@dataclass(frozen=True)
+class Moved:
+    to: str
 
 
 def session_of(*required: Any) -> OutboxSession:
@@ -52,10 +67,79 @@ class TestDeclaring:
 
         assert contract.required == ("tenant", "actor_id")
 
+    @pytest.mark.parametrize(
+        "by_type",
+        [
+            ("project.*",),
+            {"project.*": ()},
+            {"project.*": "tenant"},
+            {"project.*": ("org_id",)},
+            {"two words": ("tenant",)},
+            {7: ("tenant",)},
+            {"!a": ("tenant",)},
+        ],
+        ids=repr,
+    )
+    def test_what_is_not_fields_by_event_type_is_refused(self, by_type: Any) -> None:
+        with pytest.raises(ConfigError):
+            Contract(by_type=by_type)
+
+    def test_one_that_requires_nothing_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="required"):
+            Contract()
+
     @pytest.mark.parametrize("contract", [("tenant",), "tenant", Contract])
     def test_an_outbox_takes_nothing_else(self, contract: Any) -> None:
         with pytest.raises(ConfigError, match="contract"):
             Outbox(contract=contract)
+
+
+class TestByType:
+    CONTRACT = Contract(
+        required=("tenant",),
+        by_type={
+            "project.*": ("project_id", "tenant"),
+            "project.moved": ("actor_id",),
+            Moved: ("request_id",),
+        },
+    )
+
+    @pytest.mark.parametrize(
+        ("event_type", "fields"),
+        [
+            ("order.placed", ("tenant",)),
+            ("projects", ("tenant",)),
+            ("project.made", ("tenant", "project_id")),
+            ("project.moved", ("tenant", "project_id", "actor_id")),
+            ("contract_test.moved", ("tenant", "request_id")),
+        ],
+    )
+    def test_an_event_needs_the_fields_of_all_that_it_matches(
+        self, event_type: str, fields: tuple[str, ...]
+    ) -> None:
+        session = Outbox(contract=self.CONTRACT).sessionmaker()()
+        assert self.CONTRACT.required_of(event_type) == fields
+
+        for field in fields:
+            with pytest.raises(ContractViolation) as refused:
+                session.add_event(event_type, {}, **without(field))
+            assert refused.value.field == field
+        given = {field: COMPLETE[field] for field in fields if field in COMPLETE}
+        headers = {field: COMPLETE["headers"][field] for field in fields if field not in given}
+        session.add_event(event_type, {}, headers=headers, **given)
+
+    def test_nothing_but_types_may_be_given(self) -> None:
+        session = Outbox(contract=Contract(by_type={"a.*": ("tenant",)})).sessionmaker()()
+
+        session.add_event("b.c", {})
+        with pytest.raises(ContractViolation, match="tenant"):
+            session.add_event("a.b", {})
+
+    def test_contracts_that_say_the_same_are_equal(self) -> None:
+        first, second = (Contract(by_type={"a": ("tenant",)}) for _ in range(2))
+
+        assert first == second
+        assert hash(first) == hash(second)
 
 
 class TestEvents:

@@ -69,7 +69,7 @@ class TestDeclaring:
 
         assert listener == Listener(name="billing", handler=handler, on=("order.placed",))
         assert listener.order == "key"
-        assert listener.retry == RetryPolicy()
+        assert listener.retry_of("order.placed") == RetryPolicy()
         assert listener.timeout == timedelta(minutes=1)
         assert listener.start == "beginning"
         assert listener.external is False

@@ -14,7 +14,7 @@ from sa_outbox import Outbox, event_type
 from sa_outbox.declare.cron import Tick
 from sa_outbox.errors import ConfigError, ContractViolation, InvalidEvent, OutboxError
 from sa_outbox.event.context import event_context
-from sa_outbox.event.contract import Contract
+from sa_outbox.policy.contract import Contract
 from sa_outbox.settings import Limits
 
 TICK = Tick(datetime(2024, 1, 1, 3, tzinfo=UTC), 0)

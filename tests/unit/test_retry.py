@@ -282,6 +282,43 @@ class TestPresets:
         assert changed.attempts == 2
         assert RetryPolicy.preset("export").attempts == 5
 
+    def test_replace_changes_some_fields_of_a_preset_and_keeps_the_others(self) -> None:
+        export = RetryPolicy.preset("export")
+
+        changed = export.replace(final_on=[*export.final_on, KeyError])
+
+        assert changed.gives_up_on(KeyError())
+        assert changed.gives_up_on(PermissionError())
+        assert changed.replace(final_on=export.final_on) == export
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"attempts": 0},
+            {"factor": 0.5},
+            {"final_on": KeyError},
+            {"final_on": (RetryLater,)},
+            {"base": 5},
+            {"retry_on": (PermissionError,)},
+        ],
+        ids=repr,
+    )
+    def test_replace_refuses_what_the_constructor_refuses(self, changes: Any) -> None:
+        with pytest.raises(ConfigError):
+            RetryPolicy.preset("export").replace(**changes)
+
+    def test_replace_of_a_field_that_does_not_exist_is_a_type_error(self) -> None:
+        with pytest.raises(TypeError, match="atempts"):
+            RetryPolicy().replace(atempts=3)  # type: ignore[call-arg]  # that is the point
+
+    def test_replace_does_not_ignore_attempts_beside_a_schedule(self) -> None:
+        scheduled = RetryPolicy(schedule=(timedelta(0), timedelta(1)))
+
+        with pytest.raises(ConfigError, match="schedule of 2 waits"):
+            scheduled.replace(attempts=5)
+        assert scheduled.replace(attempts=5, schedule=None).attempts == 5
+        assert scheduled.replace(attempts=3, jitter=False).attempts == 3
+
     @pytest.mark.parametrize("name", ["exports", "", None, ["export"]], ids=repr)
     def test_a_name_that_is_none_is_refused_with_those_that_are(self, name: Any) -> None:
         with pytest.raises(ConfigError, match="there are notification, planning"):

@@ -80,7 +80,7 @@ def engines(
         connect = connector(asynchronous)
     if asynchronous.dialect.name != "postgresql":
         raise ConfigError(f"sa_outbox needs PostgreSQL, not {asynchronous.dialect.name}")
-    if sync_engine is None and any(each.call.session == "sync" for each in listeners):
+    if sync_engine is None and any(_using(listeners, "sync")):
         sync_engine = _sync_engine(url, listeners)
         made.append(sync_engine)
     return Engines(asynchronous, sync_engine, connect, url, made)
@@ -113,7 +113,7 @@ def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
     for driver in ("psycopg", "psycopg2"):
         if find_spec(driver) is not None:
             return create_engine(url.set(drivername=f"postgresql+{driver}"), **options)
-    names = ", ".join(each.name for each in listeners if each.call.session == "sync")
+    names = ", ".join(each.name for each in _using(listeners, "sync"))
     raise ConfigError(
         f"sync handlers with a session need a sync driver ({names}): pip install "
         '"psycopg[binary]", or make the handlers async'
@@ -122,8 +122,13 @@ def _sync_engine(url: URL, listeners: Sequence[Listener]) -> Engine:
 
 def _pool_size(listeners: Sequence[Listener], session: str) -> int:
     """For as many handlers as run at once when this process holds every partition."""
-    using = [each for each in listeners if each.call.session == session]
+    using = _using(listeners, session)
     return SPARE + sum(each.concurrency * each.partitions for each in using)
+
+
+def _using(listeners: Sequence[Listener], session: str) -> list[Listener]:
+    """Those with a handler that takes such a session."""
+    return [each for each in listeners if any(one.call.session == session for one in each.handlers)]
 
 
 def _longest_idle(listeners: Sequence[Listener], session: str) -> str:
@@ -133,5 +138,5 @@ def _longest_idle(listeners: Sequence[Listener], session: str) -> str:
     A handler may be silent for as long as its ``timeout`` allows; one without a limit for a day,
     the longest ``timeout`` there is.
     """
-    limits = [each.timeout or _A_DAY for each in listeners if each.call.session == session]
+    limits = [each.timeout or _A_DAY for each in _using(listeners, session)]
     return str(int((max(limits, default=_MARGIN) + _MARGIN).total_seconds() * 1000))

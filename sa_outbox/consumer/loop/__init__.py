@@ -18,8 +18,8 @@ a narrow protocol only.
 ``limits.py``         how many at once for a tenant, how many in a time (pure)
 ``ration.py``         lanes that hand out no more than a drain with a limit may begin (pure)
 ``task.py``           takes deliveries from the lanes and has them attempted
+``station.py``        a handler's calls and transactions; a queue may have several handlers
 ``conclusion.py``     what the end of an attempt means: settle, put back, begin again, stop
-``relay_backoff.py``  whether a relay's other side is there, and when to try again
 ====================  ============================================================================
 
 Imports ``transaction``, ``settle``, ``shared`` and the rooms below.

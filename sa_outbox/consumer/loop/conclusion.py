@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ..handler.delivery import InFlight
+    from ..shared.relay_backoff import RelayBackoff
     from ..transaction.group import Group
-    from .relay_backoff import RelayBackoff
     from .task import Parts, Port
 
 MAX_TRIES = 3

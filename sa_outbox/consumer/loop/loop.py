@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from sa_outbox.declare.listener import Listener
 
     from ..fault.quarantine import CrashQuarantine
-    from ..handler.call import HandlerCall
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from ..position.progress import Progress
@@ -86,7 +85,7 @@ class DeliveryLoop(Generic[S]):
             context, listener, lease, progress, lanes, quarantine, settlement, outcomes
         )
         self._refusals = context.refusals[listener.name]
-        self._calls: list[HandlerCall] = []
+        self._handler_tasks: list[HandlerTask] = []
         self._changed = AutoResetEvent()
         self._idle: list[anyio.Event] = []
         holds = listener.order_mode.after_failure == "hold"
@@ -172,7 +171,7 @@ class DeliveryLoop(Generic[S]):
 
     def _make_task(self) -> HandlerTask:
         task = HandlerTask(self, self._parts, self._slots)
-        self._calls.append(task.call)
+        self._handler_tasks.append(task)
         return task
 
     # What others ask for
@@ -191,8 +190,8 @@ class DeliveryLoop(Generic[S]):
         if withdrawn is not None:
             self.finish([withdrawn])
             return
-        for call in self._calls:
-            call.request_cancel(position)
+        for task in self._handler_tasks:
+            task.request_cancel(position)
 
     @property
     def may_have_ended(self) -> bool:

@@ -11,13 +11,9 @@ import anyio
 from sa_outbox.observe import SuspectAttempted
 
 from ..fault.attribution import Again
-from ..handler.call import HandlerCall
-from ..handler.session import maker_of
-from ..shared.stop_reason import StopReason
+from ..shared.relay_backoff import RelayBackoff
 from ..transaction.group import Group, GroupBroken
-from ..transaction.transaction import HandlerTransaction
-from .conclusion import Conclusion
-from .relay_backoff import RelayBackoff
+from .station import Stations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +22,15 @@ if TYPE_CHECKING:
     from sa_outbox.event.event import Event
 
     from ..fault.quarantine import CrashQuarantine
+    from ..handler.call import HandlerCall
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from ..position.progress import Progress
     from ..settle.buffer import SettlementBuffer
     from ..settle.outcome import Outcomes
     from ..shared.context import ConsumerContext
+    from ..transaction.transaction import HandlerTransaction
+    from .conclusion import Conclusion
     from .limits import AnyLanes
     from .ration import RationedLanes
 
@@ -80,8 +79,8 @@ class Parts:
 class HandlerTask:
     def __init__(self, port: Port, parts: Parts, slots: anyio.Semaphore | None) -> None:
         context, listener = parts.context, parts.listener
-        self._port = port
-        self._slots = slots
+        self._port, self._slots = port, slots
+        self._keeps_slot = listener.concurrency == 1
         self._context = context
         self._listener = listener
         self._lease = parts.lease
@@ -90,13 +89,21 @@ class HandlerTask:
         self._settlement = parts.settlement
         self._outcomes = parts.outcomes
         self._gate = context.gate
-        self.call = HandlerCall(
-            listener, context.threads, context.observers, self._stuck, context.lifetime
-        )
-        has_session = listener.call.session != "none"
-        self._transaction = _transaction(port, parts, self.call) if has_session else None
         self._rest = RelayBackoff(listener, context.observers.emit, context.outages)
-        self._conclusion = Conclusion(port, parts, self._rest, has_session=has_session)
+        self._stations = Stations(port, parts, self._rest)
+        self._is_plain = self._call.is_plain and not self._stations.are_several
+
+    def request_cancel(self, position: int) -> None:
+        """That event was cancelled: if it is being handled, tell its handler."""
+        self._call.request_cancel(position)
+
+    @property
+    def _call(self) -> HandlerCall:
+        return self._stations.now.call
+
+    @property
+    def _conclusion(self) -> Conclusion:
+        return self._stations.now.conclusion
 
     async def run(self) -> None:
         """Attempt deliveries until cancelled. Errors that are not a handler's end the loop."""
@@ -107,8 +114,10 @@ class HandlerTask:
                 if self._slots is None:
                     found = await self._work()
                 else:
-                    async with self._slots:
+                    async with self._slots:  # the only one is kept: see queue/queue.py
                         found = await self._work()
+                        while found and self._keeps_slot and not self._rest.pause:
+                            found = await self._work()
                 if not found:
                     wanted = anyio.Event()
                     self._port.idle(wanted)
@@ -116,11 +125,11 @@ class HandlerTask:
         except Exception as error:  # noqa: BLE001 - the loop raises it, where it is sorted out
             self._port.fail(error)
         finally:
-            self.call.close()
+            self._stations.close()
 
     async def _work(self) -> bool:
         """Attempt what is next; False: there was nothing."""
-        if self.call.is_plain and not self._rest.refusals:
+        if self._is_plain and not self._rest.refusals:
             await self._attempt_plainly()
             if self._rest.pause:
                 return True
@@ -128,8 +137,8 @@ class HandlerTask:
         if not items:
             return False
         await self._attempt_all(items)
-        if monotonic() >= self.call.give_way_at:
-            await self.call.give_way()
+        if monotonic() >= self._call.give_way_at:
+            await self._call.give_way()
         return True
 
     def _take(self) -> list[InFlight]:
@@ -152,7 +161,7 @@ class HandlerTask:
             port.began(1)
             gate.inside += 1
             try:
-                failed = await self.call.sweep(
+                failed = await self._call.sweep(
                     port, gate, self._lanes.take, self._conclusion.unreadable
                 )
                 if failed is None:
@@ -207,15 +216,21 @@ class HandlerTask:
             return
         for item in items:
             item.outcome, item.failure, item.result = "done", None, None
+        if self._stations.are_several:
+            missing = self._stations.turn_to(items[0].event_type)
+            if missing is not None:
+                self._conclusion.unreadable(items[0], missing)
+                return
         if self._context.suspects.exist and await self._conclusion.answer_for(items):
             return
         items, argument = self._load(items)
         if not items:
             return
-        if self._transaction is None:
-            await self._conclusion.conclude(items, await self.call(items, argument))
+        transaction = self._stations.now.transaction
+        if transaction is None:
+            await self._conclusion.conclude(items, await self._call(items, argument))
         else:
-            await self._attempt_in_session(self._transaction, items, argument)
+            await self._attempt_in_session(transaction, items, argument)
 
     async def _attempt_in_session(
         self, transaction: HandlerTransaction, items: list[InFlight], argument: Any
@@ -235,7 +250,8 @@ class HandlerTask:
 
     def _may_group(self) -> bool:
         """Whether another event may join those that are being handled in one transaction."""
-        if not self._listener.group_commit or self._listener.call.batch:
+        is_grouped = self._listener.group_commit and not self._listener.call.batch
+        if not is_grouped or self._stations.are_several:
             return False
         unsafe = self._quarantine.is_on or self._gate.is_closed or self._context.suspects.exist
         return not (unsafe or self._port.is_stopping or self._lease.has_ended())
@@ -244,8 +260,8 @@ class HandlerTask:
         """Those that can be read, and what the handler gets."""
         try:
             if self._listener.call.batch:
-                return items, self.call.load_all(items)
-            return items, self.call.load(items[0])
+                return items, self._call.load_all(items)
+            return items, self._call.load(items[0])
         except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
             if len(items) == 1:
                 self._conclusion.unreadable(items[0], error)
@@ -263,7 +279,7 @@ class HandlerTask:
                 behind[item.lane].append(item)
                 continue
             try:
-                events.append(self.call.load(item))
+                events.append(self._call.load(item))
                 good.append(item)
             except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
                 behind[item.lane] = []
@@ -277,24 +293,3 @@ class HandlerTask:
                 self._lanes.put_back(behind[item.lane])
                 self._conclusion.unreadable(item, error)
         return good, events
-
-    def _stuck(self) -> None:
-        reason = f"a handler of {self._listener.name!r} ignored its cancellation"
-        self._context.stop(StopReason.STUCK, reason)
-
-
-def _transaction(port: Port, parts: Parts, call: HandlerCall) -> HandlerTransaction:
-    context = parts.context
-    is_async = parts.listener.call.session == "async"
-    make = context.async_sessions if is_async else context.sync_sessions
-    assert make is not None  # noqa: S101 - the consumer has made what its listeners need
-    return HandlerTransaction(
-        maker_of(make, parts.listener.call.session_class),
-        call,
-        parts.lease,
-        parts.progress,
-        parts.settlement,
-        connections=context.connections,
-        suspects=context.suspects,
-        outage=lambda: port.outage,
-    )

@@ -3,6 +3,13 @@
 ``run`` is the story. As long as there is room, the next range is claimed: one that another process
 has left, deliveries that are due, or new events; a loop works through each. Ranges are as large as
 one process can handle in about a second, so that a second process finds something to do.
+
+Invariant: with ``concurrency=1``, one process handles new events in the order of the log. The loop
+of the range claimed first asks for the only slot first and keeps it until nothing of its range
+waits, and the semaphore is fair. Several slots are passed around instead: with a session, the
+events of one range are committed one after the other, and ranges side by side. What comes out of
+order: urgent events, tenants in turn, retries, events that were committed late, and ranges that
+another process or an outage has left.
 """
 
 from __future__ import annotations

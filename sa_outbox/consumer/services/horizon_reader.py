@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from sa_outbox.event.row import EVENT_ID, ID
+from sa_outbox.event.type_patterns import wanted
 from sa_outbox.observe import CommitsLost, HorizonHeld, HorizonRead, IdsNotDrawn
 from sa_outbox.sql.log import reads
 from sa_outbox.sql.log.large_events import BUDGET
@@ -61,7 +62,7 @@ class HorizonReader:
         self, context: ConsumerContext, listeners: Iterable[Listener], memory: Remembered
     ) -> None:
         listeners = tuple(listeners)
-        types = tuple(sorted({one for listener in listeners for one in listener.on}))
+        types = tuple(sorted({one for listener in listeners for one in wanted(listener.on)}))
         known = {each.payload_filter for each in listeners}
         where = sorted(each for each in known if each is not None)
         self._first_few = Query(reads.first_few(context.tables, types, where))

@@ -55,7 +55,7 @@ class Outcomes:
         if error is None:
             item.outcome, item.failure = "done", None
             return
-        policy = self._listener.retry
+        policy = self._listener.retry_of(item.event_type)
         decision = decide(
             error,
             attempt=item.attempts,

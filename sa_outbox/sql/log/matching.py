@@ -8,12 +8,13 @@ bounded however few events match, and reading the same rows without their payloa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import BigInteger, Text
 
+from ...event.type_patterns import excluded, wanted
 from ..server.timed_text import text
 from .large_events import is_refused
 from .listener_partitions import partition_of
@@ -28,8 +29,11 @@ Part: TypeAlias = tuple[int, int]
 
 
 def matches(types: Sequence[str], part: Part | None = None) -> str:
-    wanted = "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
-    chosen = "true" if "*" in types else wanted
+    any_of = "(event_type = ANY (:names) OR event_type LIKE ANY (:patterns))"
+    chosen = "true" if "*" in types else any_of
+    if excluded(types):
+        others = "(event_type = ANY (:other_names) OR event_type LIKE ANY (:other_patterns))"
+        chosen = f"({chosen} AND NOT {others})"
     if part is None:
         return chosen
     return f"({chosen} AND {partition_of('key', 'id', ':count')} = :part)"
@@ -70,14 +74,21 @@ def bound(
         built = built.bindparams(
             bindparam("part", number, type_=BigInteger), bindparam("count", count, type_=BigInteger)
         )
+    others = excluded(types)
+    if others:
+        built = built.bindparams(*_names_and_patterns("other_", others))
     if "*" in types:
         return built
-    exact = [one for one in types if "*" not in one]
+    return built.bindparams(*_names_and_patterns("", wanted(types)))
+
+
+def _names_and_patterns(prefix: str, types: Sequence[str]) -> list[BindParameter[Any]]:
+    names = [one for one in types if "*" not in one]
     patterns = [like(one) for one in types if "*" in one]
-    return built.bindparams(
-        bindparam("names", exact, type_=ARRAY(Text)),
-        bindparam("patterns", patterns, type_=ARRAY(Text)),
-    )
+    return [
+        bindparam(f"{prefix}names", names, type_=ARRAY(Text)),
+        bindparam(f"{prefix}patterns", patterns, type_=ARRAY(Text)),
+    ]
 
 
 def like(pattern: str) -> str:

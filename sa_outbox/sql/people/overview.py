@@ -28,10 +28,14 @@ WANTS = r"""
     SELECT l.event_types IS NULL OR '*' = ANY (l.event_types) AS everything,
         ARRAY(SELECT replace(replace(replace(replace(
                   one, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
-              FROM unnest(l.event_types) AS one) AS patterns"""
-"""For a listener ``l``: the event types that it listens to, as LIKE patterns. All types if no
-consumer has described it yet."""
-MATCHES = "(wants.everything OR o.event_type LIKE ANY (wants.patterns))"
+              FROM unnest(l.event_types) AS one WHERE one NOT LIKE '!%') AS patterns,
+        ARRAY(SELECT replace(replace(replace(replace(
+                  substr(one, 2), '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+              FROM unnest(l.event_types) AS one WHERE one LIKE '!%') AS others"""
+"""For a listener ``l``: the event types that it listens to, and among these others that it does
+not, as LIKE patterns. All types if no consumer has described it yet."""
+MATCHES = """((wants.everything OR o.event_type LIKE ANY (wants.patterns))
+              AND NOT o.event_type LIKE ANY (wants.others))"""
 _SECONDS = "CAST(extract(epoch FROM {}) AS float8)"
 
 

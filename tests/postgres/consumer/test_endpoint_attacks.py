@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import URL, Engine
 
 from sa_outbox import Outbox
-from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.consumer.services import endpoints as serving
+from sa_outbox.consumer.shared import relay_backoff
 from sa_outbox.database.tables import tables
 from sa_outbox.errors import ConfigError
 from sa_outbox.observe import DeadLettered, EndpointLeftOut

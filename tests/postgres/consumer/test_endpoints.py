@@ -10,8 +10,8 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Outbox
-from sa_outbox.consumer.loop import relay_backoff
 from sa_outbox.consumer.services import endpoints as serving
+from sa_outbox.consumer.shared import relay_backoff
 from sa_outbox.observe import (
     AttemptFailed,
     DatabaseAway,

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Outbox, RetryLater, RetryPolicy
-from sa_outbox.consumer.loop import relay_backoff
+from sa_outbox.consumer.shared import relay_backoff
 from sa_outbox.errors import RelayUnavailable, Undeliverable
 from sa_outbox.relay import Answer, Message
 from tests.support import PATIENCE

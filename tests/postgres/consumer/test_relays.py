@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox, RetryLater, RetryPolicy, SomeFailed
-from sa_outbox.consumer.loop import relay_backoff
+from sa_outbox.consumer.shared import relay_backoff
 from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 from sa_outbox.observe import AttemptFailed, DeadLettered, RelayAway, RelayBack
 from sa_outbox.relay import Answer, CloudEvents, Message, Plain

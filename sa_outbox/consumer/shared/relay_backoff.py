@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sa_outbox.errors import RelayUnavailable
     from sa_outbox.observe import Observation
 
-    from ..shared.relay_outages import RelayOutages
+    from .relay_outages import RelayOutages
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, RELAY_PAUSE.total_seconds()
 _MAX_DOUBLINGS = 30

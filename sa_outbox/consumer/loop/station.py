@@ -1,0 +1,90 @@
+"""One handler of a listener, for one task: how it is called, in what transaction, and what the end
+of an attempt means. Most listeners have one; a queue may have one for each event type."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sa_outbox.errors import NoHandler
+
+from ..handler.call import HandlerCall
+from ..handler.session import maker_of
+from ..shared.stop_reason import StopReason
+from ..transaction.transaction import HandlerTransaction
+from .conclusion import Conclusion
+
+if TYPE_CHECKING:
+    from sa_outbox.declare.listener import Listener
+
+    from ..shared.relay_backoff import RelayBackoff
+    from .task import Parts, Port
+
+
+class Station:
+    def __init__(self, port: Port, parts: Parts, rest: RelayBackoff, handler: Listener) -> None:
+        context = parts.context
+
+        def stuck() -> None:
+            reason = f"a handler of {handler.name!r} ignored its cancellation"
+            context.stop(StopReason.STUCK, reason)
+
+        self.call = HandlerCall(
+            handler, context.threads, context.observers, stuck, context.lifetime
+        )
+        self.transaction = _transaction(port, parts, self.call, handler)
+        has_session = self.transaction is not None
+        self.conclusion = Conclusion(port, parts, rest, has_session=has_session)
+
+
+class Stations:
+    """Those of one listener; ``now`` is the one whose handler is called next, or was called last.
+
+    Only one has a deadline's cancel scope open: scopes of one task have to be left in the reverse
+    order, and a time limit may end the outer one first.
+    """
+
+    def __init__(self, port: Port, parts: Parts, rest: RelayBackoff) -> None:
+        self._handlers = parts.listener.handlers
+        self._make = partial(Station, port, parts, rest)
+        self._listener = parts.listener
+        self.now = self._make(self._handlers[0])
+        self._made = {0: self.now}
+        self.are_several = len(self._handlers) > 1
+
+    def turn_to(self, event_type: str) -> NoHandler | None:
+        """Make ``now`` the station for *event_type*; what is wrong if there is none."""
+        number = self._listener.handler_of(event_type)
+        if number is None:
+            return NoHandler(self._listener.name, event_type)
+        found = self._made.get(number)
+        if found is None:
+            found = self._made[number] = self._make(self._handlers[number])
+        if found is not self.now:
+            self.close()
+            self.now = found
+        return None
+
+    def close(self) -> None:
+        self.now.call.close()
+
+
+def _transaction(
+    port: Port, parts: Parts, call: HandlerCall, handler: Listener
+) -> HandlerTransaction | None:
+    context = parts.context
+    if handler.call.session == "none":
+        return None
+    is_async = handler.call.session == "async"
+    make = context.async_sessions if is_async else context.sync_sessions
+    assert make is not None  # noqa: S101 - the consumer has made what its listeners need
+    return HandlerTransaction(
+        maker_of(make, handler.call.session_class),
+        call,
+        parts.lease,
+        parts.progress,
+        parts.settlement,
+        connections=context.connections,
+        suspects=context.suspects,
+        outage=lambda: port.outage,
+    )
