@@ -65,15 +65,17 @@ async def test_a_lease_that_expires_while_somebody_waits_is_taken_over_then(
         pass
     producer.add(1)
     database.rows(TAKEN)
-    database.rows(
+    expires_at = database.value(
         "UPDATE outbox_listeners SET lease_expires_at = clock_timestamp() + interval '300 ms'"
+        " RETURNING lease_expires_at"
     )
 
     async with consuming(outbox) as running:
-        assert running.recorder.of(LeaseClaimed) == []
         await running.recorder.seen(LeaseClaimed)
+        then = database.value("SELECT clock_timestamp()")
         await running.done("billing")
 
+    assert then > expires_at
     assert got == [1]
 
 
