@@ -51,6 +51,7 @@ class Cancelling:
         self._settings = settings
         self._listeners = listeners
         self._find = cancellation.find(tables)
+        self._find_filtered = cancellation.find(tables, filtered=True)
         self._withdraw = cancellation.withdraw(tables)
         self._is_registered = cancellation.is_registered(tables)
         self._insert_cancelled = cancellation.insert_cancelled(tables)
@@ -80,8 +81,10 @@ class Cancelling:
                 "statements. Nothing was cancelled; use a transaction"
             )
         runner = StatementRunner(connection, self._settings.names, _RIGHTS)
-        filters = self._listeners.filters
-        found = runner.rows(self._find, event_id=wanted, filters=filters)
+        if filters := self._listeners.filters:
+            found = runner.rows(self._find_filtered, event_id=wanted, filters=filters)
+        else:
+            found = runner.rows(self._find, event_id=wanted)
         if not found:
             raise EventNotFound(f"there is no event {wanted} in the log")
         position, event_type, met = (found[0][each] for each in ("position", "event_type", "met"))

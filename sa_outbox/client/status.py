@@ -159,6 +159,7 @@ class Statuses:
         self._names = settings.names
         self._listeners = listeners
         self._statement = status(tables)
+        self._filtered = status(tables, filtered=True)
 
     def wanted(
         self,
@@ -189,7 +190,10 @@ class Statuses:
     def ask(self, place: Session | Connection, wanted: dict[str, Any]) -> EventStatus:
         connection = connection_of(place, self._statement, self._log)
         runner = StatementRunner(connection, self._names, _RIGHTS)
-        rows = runner.rows(self._statement, **wanted, filters=self._listeners.filters)
+        if filters := self._listeners.filters:
+            rows = runner.rows(self._filtered, **wanted, filters=filters)
+        else:
+            rows = runner.rows(self._statement, **wanted)
         if not rows:
             if wanted["by_key"]:
                 raise EventNotFound("no event has this idempotency key, or its lifetime is over")

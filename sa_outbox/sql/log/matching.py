@@ -59,6 +59,10 @@ def met(payload: str, chosen: str = "true") -> str:
         WHERE CASE WHEN {chosen} THEN {payload} @> one.fields ELSE false END)"""
 
 
+NONE_MET = "CAST(ARRAY[] AS text[])"
+"""``met`` without filters: a role that may not read payloads may run the statement."""
+
+
 def filters(given: Sequence[str] = ()) -> BindParameter[Sequence[str]]:
     return bindparam("filters", list(given), type_=ARRAY(Text))
 

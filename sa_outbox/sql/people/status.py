@@ -8,7 +8,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.types import Text, Uuid
 
 from ..log.listener_partitions import partition_of
-from ..log.matching import filters, met
+from ..log.matching import NONE_MET, filters, met
 from ..queue.cancellation import holds
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from ...database.tables import Tables
 
 
-def status(tables: Tables) -> TextClause:
+def status(tables: Tables, *, filtered: bool = False) -> TextClause:
     """Everything known about the event :event_id; or, if that is NULL, about the one that has the
     idempotency key (:tenant, :event_type, :key).
 
     A row for each listener that the database knows or has a trace of, one without a listener if
     there is none. No row if nothing is known about the event. ``position`` is NULL when it is no
-    longer in the log. ``met``: those of :filters that its payload meets. One statement, so one
-    snapshot: while a delivery moves from one table to another, two would see it in both, or in
-    none.
+    longer in the log. ``met``: if *filtered*, those of :filters that its payload meets. One
+    statement, so one snapshot: while a delivery moves from one table to another, two would see it
+    in both, or in none.
 
     Takes no locks. Served by the index on event ids and primary keys; the dead letters are scanned,
     since they have no index on events.
     """
-    return text(
+    known = met("payload") if filtered else NONE_MET
+    statement = text(
         f"""
         WITH wanted AS MATERIALIZED (
             SELECT coalesce(:event_id, (
@@ -41,7 +42,7 @@ def status(tables: Tables) -> TextClause:
                 WHERE tenant = :tenant AND event_type = :event_type AND key = :key
                   AND expires_at > {NOW})) AS event_id
         ), event AS MATERIALIZED (
-            SELECT id, event_type, key, created_at, {met("payload")} AS met FROM {log_name(tables)}
+            SELECT id, event_type, key, created_at, {known} AS met FROM {log_name(tables)}
             WHERE event_id = (SELECT event_id FROM wanted)
         ), dead AS MATERIALIZED (
             SELECT DISTINCT ON (listener) listener, position, event_type, event_created_at,
@@ -95,5 +96,5 @@ def status(tables: Tables) -> TextClause:
         bindparam("tenant", type_=Text),
         bindparam("event_type", type_=Text),
         bindparam("key", type_=Text),
-        filters(),
     )
+    return statement.bindparams(filters()) if filtered else statement

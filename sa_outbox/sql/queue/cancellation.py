@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Text, Uuid
 
-from ..log.matching import filters, met
+from ..log.matching import NONE_MET, filters, met
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
@@ -39,13 +39,15 @@ def holds(gaps: str, position: str) -> str:
     )
 
 
-def find(tables: Tables) -> TextClause:
-    """Position and type of the event :event_id, and those of :filters that it meets (``met``); no
-    row if it is not in the log. BRIN index."""
-    return text(
-        f"SELECT id AS position, event_type, {met('payload')} AS met"
+def find(tables: Tables, *, filtered: bool = False) -> TextClause:
+    """Position and type of the event :event_id, and, if *filtered*, those of :filters that it meets
+    (``met``); no row if it is not in the log. BRIN index."""
+    known = met("payload") if filtered else NONE_MET
+    statement = text(
+        f"SELECT id AS position, event_type, {known} AS met"
         f" FROM {log_name(tables)} WHERE event_id = :event_id"
-    ).bindparams(bindparam("event_id", type_=Uuid), filters())
+    ).bindparams(bindparam("event_id", type_=Uuid))
+    return statement.bindparams(filters()) if filtered else statement
 
 
 def withdraw(tables: Tables) -> TextClause:
