@@ -34,7 +34,7 @@ The rooms, each with a map in its docstring:
 ``database/``    the tables; ``sql/`` every statement
 ``migrations/``  the DDL, frozen; ``schema/`` applies and verifies it
 ``operations/``  inspect and repair, through ``cli/`` (``sa-outbox``) or ``dashboard/``
-``doctor/``      what is wrong; ``monitoring/`` health, metrics, traces
+``doctor/``      what is wrong; ``monitoring/`` health, metrics, traces; ``logs/`` log lines
 ``embedded/``    a PostgreSQL for tests and for ``demo/``
 ===============  =================================================================================
 

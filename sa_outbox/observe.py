@@ -2,14 +2,16 @@
 
 An observer is a function that takes an observation. It is called in the event loop, in order, and
 must be quick. If one raises, that is logged once, and it is still called for later observations: a
-broken metric never stops a delivery. No observation holds a payload, a key or a header.
+broken metric never stops a delivery. No observation holds a payload or a key; of the headers, only
+those that ``event/origin.py`` names.
 
 ``EventsAdded`` comes from the side that adds events: from ``outbox.observers``, in the thread that
 committed. All others come from a consumer.
 
 Attributes of an observer (or of the function itself) choose what it gets: ``wants_measures``,
 ``BacklogMeasured`` too; ``wants_batches``, one ``BatchSettled`` for many deliveries instead of a
-``DeliverySettled`` for each, which costs a tenth.
+``DeliverySettled`` for each, which costs a tenth; a false ``wants_settled``, neither of them;
+``wants_starts``, ``DeliveryStarted`` too; ``wants_tracebacks``, tracebacks in ``AttemptFailed``.
 
 One exception: ``LoopBlocked`` is emitted from a thread, because the event loop is blocked at that
 moment. An observer may receive it while it is still processing another observation. It must not
@@ -21,8 +23,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from .event.origin import Origin
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -266,6 +270,23 @@ class BatchRead(Observation):
 
 
 @dataclass(slots=True)
+class DeliveryStarted(Observation):
+    """A handler is about to be called. Emitted before each attempt, for each event of a batch; only
+    for observers that want it: those whose attribute ``wants_starts`` is ``"all"`` or
+    ``"queues"``."""
+
+    listener: str
+    event_id: UUID
+    event_type: str
+    position: int
+    attempt: int
+    owner: str
+    """The consumer that calls it, as in ``outbox_consumers``: host, process id, a random part."""
+    is_queue: bool
+    origin: Origin = field(default_factory=Origin)
+
+
+@dataclass(slots=True)
 class AttemptFailed(Observation):
     """A handler raised, or timed out."""
 
@@ -277,6 +298,10 @@ class AttemptFailed(Observation):
     failure: Failure
     retry_in: float | None
     """Seconds; None when this was the last attempt."""
+    origin: Origin = field(default_factory=Origin)
+    traceback: str = ""
+    """Where it was raised: files and lines, the classes of the error and its causes, no error's
+    text. Only while an observer has a true attribute ``wants_tracebacks``."""
 
 
 @dataclass(slots=True)
@@ -291,6 +316,7 @@ class DeliverySettled(Observation):
     outcome: Settled
     seconds: float
     """How long the handler ran; for a batch handler, the whole batch."""
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(slots=True)
@@ -323,6 +349,7 @@ class DeadLettered(Observation):
     position: int
     attempts: int
     reason: Reason
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(slots=True)
@@ -559,6 +586,20 @@ class Observers:
         """Whether any of them wants ``BacklogMeasured``."""
         return any(getattr(each, "wants_measures", False) for each in self._observers)
 
+    @property
+    def want_tracebacks(self) -> bool:
+        """Whether any of them wants the traceback of ``AttemptFailed``."""
+        return any(getattr(each, "wants_tracebacks", False) for each in self._observers)
+
+    def want_starts(self, *, queue: bool) -> bool:
+        """Whether any of them wants ``DeliveryStarted``, of a queue or of another listener."""
+        wanted = ("all", "queues") if queue else ("all",)
+        return any(getattr(each, "wants_starts", "none") in wanted for each in self._observers)
+
+    def include(self, kind: type) -> bool:
+        """Whether one of them is a *kind*."""
+        return any(isinstance(each, kind) for each in self._observers)
+
     def add(self, observer: Observer) -> None:
         self._observers.append(observer)
         self._sort()
@@ -591,5 +632,9 @@ class Observers:
         self._all = tuple(self._observers)
         self.batched = tuple(each for each in self._all if getattr(each, "wants_batches", False))
         """Those that get ``BatchSettled``."""
-        self.single = tuple(each for each in self._all if each not in self.batched)
+        self.single = tuple(
+            each
+            for each in self._all
+            if each not in self.batched and getattr(each, "wants_settled", True)
+        )
         """Those that get ``DeliverySettled``."""

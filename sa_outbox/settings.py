@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .database.names import Names as Names  # noqa: PLC0414 - public here
 from .database.names import check_identifier
@@ -163,6 +163,15 @@ class Settings:
         return self.notify == "on" and notify_allowed_by_environment()
 
 
+LogLevel = Literal["debug", "info", "warning", "error", "off"]
+LogStarts = Literal["debug", "info"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "log_level": get_args(LogLevel),
+    "log_starts": get_args(LogStarts),
+}
+"""Settings of a consumer that are one of a few words."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings:
     """How a consumer process behaves. Every field is also an option and an environment variable of
@@ -225,10 +234,22 @@ class ConsumerSettings:
     """How long dead letters are kept after they were resolved; None: forever. Unresolved dead
     letters are always kept."""
 
+    log_level: LogLevel = "info"
+    """The least important lines that are logged: debug has several for every event, off has none.
+    They go to the program's structlog if it has configured one, else to its ``logging``."""
+
+    log_starts: LogStarts = "debug"
+    """Level of the line that a queue logs before each attempt, ``delivery started``. For all other
+    listeners it is debug."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(each.default, int):
+            if each.name in CHOICES:
+                if value not in CHOICES[each.name]:
+                    known = ", ".join(CHOICES[each.name])
+                    raise ConfigError(f"{each.name} must be one of {known}, not {value!r}")
+            elif isinstance(each.default, int):
                 if type(value) is not int or value < 1:
                     raise ConfigError(f"{each.name} must be a positive whole number: {value!r}")
             elif each.name in RETENTIONS:

@@ -16,14 +16,14 @@ from .._version import __version__
 from ..errors import ConfigError
 from ..schema.url import database_url_option
 from .exit_codes import EXIT_CODES
-from .logs import FORMATS, LEVELS, make_log
+from .logs import FORMATS, make_log
 from .options import monitor_options, seconds_from_zero, setting_options
 from .streams import forget_closed_streams, hold_standard_streams
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from .logs import Format, Level
+    from .logs import Format
 
 
 @click.command(
@@ -84,16 +84,6 @@ if TYPE_CHECKING:
     "has configured one, else auto. The texts of errors, which may quote data, are shown on a "
     "terminal only.",
 )
-@click.option(
-    "--log-level",
-    "level",
-    type=click.Choice(LEVELS),
-    default="info",
-    show_default=True,
-    envvar="SA_OUTBOX_LOG_LEVEL",
-    show_envvar=True,
-    help="debug has several lines for every event.",
-)
 @monitor_options
 @setting_options
 @click.version_option(__version__, prog_name="sa_outbox.consume")
@@ -107,7 +97,6 @@ def command(
     limit: int | None,
     wait_for_database: timedelta,
     form: Format | None,
-    level: Level,
     observers: tuple[str, ...],
     monitor_port: int | None,
     monitor_host: str,
@@ -128,7 +117,8 @@ def command(
     hold_standard_streams()
     if limit is not None and not once:
         raise click.UsageError("--limit goes with --once")
-    make_log(form, level, sys.stdout).say("info", "starting", app=app, version=__version__)
+    log = make_log(form, settings["log_level"], sys.stdout)
+    log.say("info", "starting", app=app, version=__version__)
     from .process import consume  # noqa: PLC0415 - after the first line
 
     try:
@@ -140,7 +130,6 @@ def command(
             observers,
             settings,
             form=form,
-            level=level,
             patience=wait_for_database.total_seconds(),
             monitor=(monitor_port, monitor_host, metrics),
             once=once,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL
 
-    from sa_outbox.consume.logs import Log
+    from sa_outbox.logs import Log
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 CLOSE_SECONDS = 1.0

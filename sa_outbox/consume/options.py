@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sa_outbox.settings import RETENTIONS, ConsumerSettings
+from sa_outbox.settings import CHOICES, RETENTIONS, ConsumerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,8 +123,11 @@ def retention_options(command: F) -> F:
 
 def _option(name: str, default: Any, help_text: str | None) -> Callable[[F], F]:
     kind: Any = click.IntRange(min=1)
-    metavar, shown = "NUMBER", default
-    if name in RETENTIONS:
+    metavar: str | None = "NUMBER"
+    shown = default
+    if name in CHOICES:
+        kind, metavar = click.Choice(CHOICES[name]), None
+    elif name in RETENTIONS:
         kind, metavar, shown = days, "DAYS", f"{default / timedelta(days=1):g}"
     elif isinstance(default, timedelta):
         kind, metavar, shown = seconds, "SECONDS", f"{default.total_seconds():g}"

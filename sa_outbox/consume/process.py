@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL
 
+    from ..logs import Log
     from ..monitoring import Monitor
     from ..observe import Observation
     from ..outbox import Outbox
-    from .logs import Format, Level, Log
+    from .logs import Format
 
 
 def consume(
@@ -50,7 +51,6 @@ def consume(
     settings: Mapping[str, Any],
     *,
     form: Format | None,
-    level: Level,
     patience: float,
     monitor: tuple[int | None, str, bool],
     once: bool,
@@ -72,7 +72,8 @@ def consume(
     )
     port, host, metrics = monitor
     monitoring = make_monitor(consumer, port, host, metrics=metrics)
-    log = make_log(form, level, sys.stdout)
+    chosen = consumer.settings
+    log = make_log(form, chosen.log_level, sys.stdout, chosen.log_starts)
     take_standard_logging(form, sys.stderr)
     process = Process(consumer, database, log, patience, monitoring, once=once, limit=limit)
     spare_what_is_loaded()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
 
-    from sa_outbox.consume.logs import Log
+    from sa_outbox.logs import Log
     from sa_outbox.observe import Observation
 
 MARGIN_SECONDS = 3.0

@@ -12,6 +12,7 @@ import anyio
 from anyio import TASK_STATUS_IGNORED, CancelScope
 
 from sa_outbox.errors import ConfigError, NotDrained
+from sa_outbox.logs import Log, program_log
 from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
 from sa_outbox.settings import ConsumerSettings
 
@@ -58,7 +59,9 @@ class Consumer:
         await consumer.drain()      # or: until everything that is committed now is handled
 
     *database* is an address or an engine; handlers get sessions on it. Any number of processes may
-    run for one database: each listener is worked for by one of them at a time.
+    run for one database: each listener is worked for by one of them at a time. It logs through the
+    program's structlog, or else its ``logging``, unless a ``sa_outbox.logs.Log`` is among its
+    *observers* or ``log_level`` is ``"off"``.
     """
 
     def __init__(
@@ -113,6 +116,8 @@ class Consumer:
         if self._running:
             raise ConfigError("this consumer is running already")
         self._running = True
+        if not self.observers.include(Log):
+            self.observers.add(program_log(self.settings.log_level, self.settings.log_starts))
         made = engines(self._database, self._sync_engine, self._declared)
         try:
             with one_error(), Watchdog(self.settings.blocked_after, self.observers):
@@ -302,6 +307,7 @@ class Consumer:
             made,
             self.settings,
             self.observers,
+            owner=self.owner,
             stop=self._stop_for,
             progressed=self._progressed.ring,
             tally=self._tally,

@@ -16,6 +16,7 @@
 ``stable_keys.py``    ``stable_key``: an idempotency key from what an event is about
 ``context.py``        ``event_context``: tenant, actor and request of an event
 ``causation.py``      which event is being handled: events its handler adds link to it
+``origin.py``         where an event comes from, for logs
 ``tracing.py``        where spans begin, if tracing is on
 ====================  ============================================================================
 

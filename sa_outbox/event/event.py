@@ -14,7 +14,7 @@ from uuid import UUID
 from ..errors import DecodeError, PayloadNotKnown, WrongArgument
 from .codec import decode
 from .ids import uuid7
-from .validation import check_kinds, checked_text
+from .validation import IDEMPOTENCY_KEY, check_kinds, checked_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,9 +78,11 @@ class EventFields(Generic[P_co]):
 
     __slots__ = (
         "__weakref__",
+        "_attempt",
         "_cancel_requested",
         "_created_at",
         "_headers",
+        "_idempotency_key",
         "_key",
         "_payload",
         "_result_ref",
@@ -89,7 +91,6 @@ class EventFields(Generic[P_co]):
         "duplicate_of",
         "event_id",
         "event_type",
-        "idempotency_key",
         "position",
         "priority",
         "tenant",
@@ -100,7 +101,6 @@ class EventFields(Generic[P_co]):
     event_type: str
     tenant: str | None
     priority: int
-    idempotency_key: str | None
     position: int | None
     """The event's position in the log; None on the producer's side, where it is unknown."""
     duplicate_of: UUID | None
@@ -109,11 +109,13 @@ class EventFields(Generic[P_co]):
     _key: str | _NotKnown | None
     # As stored, until somebody asks: a handler rarely reads all of its event.
     _headers: Mapping[str, str | int] | str
+    _idempotency_key: str | None
     _run_at: datetime | float | None
     _created_at: datetime | float | None
     _text: str | None
     # Not set until needed: there is one event object per attempt, and few need these.
     _payload: P_co | _NotKnown
+    _attempt: int
     _cancel_requested: bool
     _result_ref: str
 
@@ -158,7 +160,7 @@ class Event(EventFields[P_co]):
         _set(self, "_headers", {} if headers is None else headers)
         _set(self, "_run_at", run_at)
         _set(self, "priority", priority)
-        _set(self, "idempotency_key", idempotency_key)
+        _set(self, "_idempotency_key", idempotency_key)
         _set(self, "position", position)
         _set(self, "_created_at", created_at)
         _set(self, "duplicate_of", None)
@@ -198,6 +200,15 @@ class Event(EventFields[P_co]):
         return MappingProxyType(headers)
 
     @property
+    def idempotency_key(self) -> str | None:
+        """The key it was added with, stored in a header: an event without one pays nothing."""
+        known: str | _NotKnown | None = getattr(self, "_idempotency_key", NOT_KNOWN)
+        if known is not NOT_KNOWN:
+            return known
+        stored = self.headers.get(IDEMPOTENCY_KEY)
+        return stored if isinstance(stored, str) else None
+
+    @property
     def run_at(self) -> datetime | None:
         """Not before this time; None for an event without a schedule, or one added with ``delay``
         (the database computes that one's time)."""
@@ -209,6 +220,11 @@ class Event(EventFields[P_co]):
         """When it was written, by the database's clock; None on the producer's side."""
         at = self._created_at
         return at if at is None or isinstance(at, datetime) else as_time(at)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of this listener's handler this is, counted from 1."""
+        return getattr(self, "_attempt", 1)
 
     @property
     def cancel_requested(self) -> bool:
@@ -272,6 +288,11 @@ def now_known(event: Event[object], *, payload: object, key: str | None) -> None
 def now_duplicate(event: Event[object], original: UUID | None) -> None:
     """Mark *event* as not written because *original* has its idempotency key; or undo that."""
     _set(event, "duplicate_of", original)
+
+
+def now_attempt(event: Event[object], number: int) -> None:
+    """It was attempted before: this is attempt *number*. Called by the consumer."""
+    _set(event, "_attempt", number)
 
 
 def now_cancel_requested(event: Event[object]) -> None:

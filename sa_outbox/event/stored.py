@@ -44,7 +44,7 @@ def load_event(row: Any, wanted: Wanted | None) -> Event[Any]:
         made.priority,
         made._created_at,  # noqa: SLF001
     ) = row[: CREATED_AT + 1]
-    made.idempotency_key = made.duplicate_of = None
+    made.duplicate_of = None
     made.__class__ = Event
     event: Event[Any] = made
     if not _FIRST_TIME <= row[CREATED_AT] < _LAST_TIME:

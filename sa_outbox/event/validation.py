@@ -26,7 +26,12 @@ ACTOR_TYPES: Final[tuple[str, ...]] = get_args(ActorType)
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_]+(?:[.:/-][A-Za-z0-9_]+)*")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_RESERVED_HEADERS: Final = frozenset({"version"})
+IDEMPOTENCY_KEY: Final = "idempotency_key"
+"""The header in which an event's own idempotency key is stored."""
+_RESERVED_HEADERS: Final = {
+    "version": "is set by the event type, not by hand",
+    IDEMPOTENCY_KEY: "is set by the argument idempotency_key, not by hand",
+}
 _known_good: set[str] = set()
 
 
@@ -143,9 +148,7 @@ def _check_header(name: str, value: str) -> None:
             field="headers",
         )
     if name in _RESERVED_HEADERS:
-        raise InvalidEvent(
-            f"header {name!r} is set by the event type, not by hand", field="headers"
-        )
+        raise InvalidEvent(f"header {name!r} {_RESERVED_HEADERS[name]}", field="headers")
     if _CONTROL.search(value):
         raise InvalidEvent(f"header {name!r} has a control character", field="headers")
 

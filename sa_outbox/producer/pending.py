@@ -14,6 +14,7 @@ from ..event.event import NOT_KNOWN, Event, EventFields, now_duplicate, now_know
 from ..event.ids import uuid7
 from ..event.types import event_types
 from ..event.validation import (
+    IDEMPOTENCY_KEY,
     check_event_type,
     check_priority,
     checked_headers,
@@ -135,6 +136,8 @@ def make_pending(
     run_at = checked_schedule(run_at, delay)
     check_priority(priority)
     all_headers = _headers(headers, version)
+    if idempotency_key is not None:
+        all_headers[IDEMPOTENCY_KEY] = idempotency_key
     cause = handled.get()
     tenant = fill_in(name, tenant, all_headers, cause)
     if cause is not None:
@@ -175,7 +178,7 @@ def _made_event(
     made.event_id = uuid7()
     made.tenant = tenant
     made.priority = priority
-    made.idempotency_key = idempotency_key
+    made._idempotency_key = idempotency_key  # noqa: SLF001
     made._payload = payload  # noqa: SLF001 - an event's own attributes
     made._key = key  # noqa: SLF001
     made._headers = headers  # noqa: SLF001

@@ -12,6 +12,7 @@ ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 WITHOUT_A_PLACE = {"__init__.py", "__main__.py", "_version.py"}
 LARGEST_ROOM = 15
 LARGE_ROOMS = {
+    "event": "everything about an event in plain Python: a small module for each question",
     "cli": "one file for each group of commands, none of which knows another",
     "dashboard": "steps of a request and the parts of a page; its two rooms are inside it",
     "doctor": "one file for each thing that is examined, none of which knows another",

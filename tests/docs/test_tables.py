@@ -16,8 +16,8 @@ import pytest
 from sa_outbox import Outbox, RetryPolicy, observe
 from sa_outbox.consume.command import command
 from sa_outbox.consume.exit_codes import Exit
-from sa_outbox.consume.logs import LINES
 from sa_outbox.declare.listener import Listener, ListenerOptions, RelayOptions
+from sa_outbox.logs import LINES
 from sa_outbox.observe import Observation
 from sa_outbox.policy.retry import PRESETS
 

@@ -24,7 +24,7 @@ from sa_outbox.consume.logs import make_log
 from sa_outbox.consume.process import Process
 from sa_outbox.consume.stop import Ending
 from sa_outbox.monitoring import Health, Metrics, Monitor
-from sa_outbox.settings import RETENTIONS, ConsumerSettings
+from sa_outbox.settings import CHOICES, RETENTIONS, ConsumerSettings
 
 APP = """
 from sa_outbox import Outbox
@@ -98,10 +98,14 @@ class TestSettings:
     def test_each_can_be_set_by_its_option_or_its_variable(
         self, field: dataclasses.Field[Any]
     ) -> None:
-        is_count = isinstance(field.default, int)
-        text, value = ("7", 7) if is_count else ("0.75", timedelta(seconds=0.75))
-        if field.name in RETENTIONS:
+        text: str = "0.75"
+        value: Any = timedelta(seconds=0.75)
+        if isinstance(field.default, int):
+            text, value = "7", 7
+        elif field.name in RETENTIONS:
             value = timedelta(days=0.75)
+        elif field.name in CHOICES:
+            text = value = next(each for each in CHOICES[field.name] if each != field.default)
         given: dict[str, Any] = {field.name: value}
         expected = ConsumerSettings(**given)
 
@@ -212,8 +216,8 @@ class TestMonitor:
         """An observation for each event is dear: all of them count batches."""
         observers = [Metrics, Health, Ending.observe, Process._count]
         assert [each for each in observers if not getattr(each, "wants_batches", False)] == []
-        assert make_log("json", "info", None).wants_batches
-        assert not make_log("json", "debug", None).wants_batches
+        assert not make_log("json", "info", None).wants_settled
+        assert make_log("json", "debug", None).wants_settled
 
     def test_metrics_without_a_port_are_wrong_usage(self) -> None:
         result = run("--metrics", SA_OUTBOX_DATABASE_URL=URL)

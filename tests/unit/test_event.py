@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from sa_outbox import Event
 from sa_outbox.errors import InvalidEvent, PayloadNotKnown, WrongArgument
-from sa_outbox.event.event import NOT_KNOWN, now_cancel_requested, now_duplicate, now_known
+from sa_outbox.event.event import (
+    NOT_KNOWN,
+    now_attempt,
+    now_cancel_requested,
+    now_duplicate,
+    now_known,
+)
 from sa_outbox.event.ids import uuid7
 
 SLOTS = [name for name in Event.__mro__[1].__slots__ if name not in ("__weakref__", "_text")]  # type: ignore[attr-defined]  # its fields
@@ -88,6 +94,7 @@ class TestEvent:
         event = make_event()
         now_duplicate(event, uuid7())
         now_cancel_requested(event)
+        now_attempt(event, 2)
         event.leave_result("s3://exports/7")
 
         again = pickle.loads(pickle.dumps(event, protocol))

@@ -18,13 +18,16 @@ import pytest
 import structlog
 
 from sa_outbox import observe
-from sa_outbox.consume.logs import LINES, Log, Unfailing, make_log, take_standard_logging, trace
+from sa_outbox.consume.logs import Unfailing, make_log, take_standard_logging
+from sa_outbox.event.origin import Origin
+from sa_outbox.logs import LINES, Log
 from sa_outbox.observe import (
     AttemptFailed,
     DatabaseAway,
     DatabaseBack,
     DeadLettered,
     DeliverySettled,
+    DeliveryStarted,
     LeaseClaimed,
     ListenerOrphaned,
     Listening,
@@ -33,6 +36,7 @@ from sa_outbox.observe import (
     Woken,
 )
 from sa_outbox.policy.failure import Failure
+from sa_outbox.policy.tracebacks import traceback_of
 
 ID = UUID(int=7)
 SECRET = "4111-1111-1111-1111"
@@ -141,6 +145,52 @@ class TestLines:
 
         fields = {"seconds": 5.001, "stack": "File x, line 1"}
         assert logger.calls == [("warning", "loop blocked", fields)]
+
+
+class TestStarts:
+    @staticmethod
+    def start(*, is_queue: bool) -> DeliveryStarted:
+        origin = Origin("acme", '{"request_id": "r-1", "correlation_id": "c-1"}')
+        return DeliveryStarted("billing", ID, "order.placed", 12, 2, "host:1:ab", is_queue, origin)
+
+    def test_a_start_names_the_event_the_attempt_and_the_consumer(self, logger: Recording) -> None:
+        Log(logger, "debug")(self.start(is_queue=False))
+
+        fields = {
+            "listener": "billing",
+            "event_id": str(ID),
+            "event_type": "order.placed",
+            "position": 12,
+            "attempt": 2,
+            "owner": "host:1:ab",
+            "is_queue": False,
+            "tenant": "acme",
+            "request_id": "r-1",
+            "correlation_id": "c-1",
+        }
+        assert logger.calls == [("debug", "delivery started", fields)]
+
+    @pytest.mark.parametrize(
+        ("level", "starts", "wants"),
+        [
+            ("info", "debug", "none"),
+            ("info", "info", "queues"),
+            ("warning", "info", "none"),
+            ("debug", "debug", "all"),
+            ("debug", "info", "all"),
+        ],
+    )
+    def test_it_asks_only_for_those_it_writes(
+        self, logger: Recording, level: Any, starts: Any, wants: str
+    ) -> None:
+        assert Log(logger, level, starts=starts).wants_starts == wants
+
+    def test_those_of_queues_are_info_by_choice(self, logger: Recording) -> None:
+        log = Log(logger, starts="info")
+        log(self.start(is_queue=True))
+        log(self.start(is_queue=False))
+
+        assert [call[:2] for call in logger.calls] == [("info", "delivery started")]
 
 
 class TestLevels:
@@ -343,15 +393,17 @@ class TestErrors:
             return group
 
     def test_an_error_is_shown_by_its_way_and_without_its_text(self) -> None:
-        shown = trace(self.make(), messages=False)
+        shown = traceback_of(self.make())
 
         assert SECRET not in shown
         assert "in make\n" in shown
         for name in ("KeyError", "ValueError", "ExceptionGroup"):
             assert f"builtins.{name}" in shown
 
-    def test_on_a_terminal_its_text_is_shown(self) -> None:
-        assert SECRET in trace(self.make(), messages=True)
+    def test_on_a_terminal_its_text_is_shown(self, logger: Recording) -> None:
+        Log(logger, messages=True).say_error("unexpected", self.make())
+
+        assert SECRET in logger.calls[0][2]["exception"]
 
     def test_a_long_chain_is_cut(self) -> None:
         error: BaseException | None = None
@@ -361,7 +413,32 @@ class TestErrors:
             error = following
         assert error is not None
 
-        assert len(trace(error, messages=False).split()) < 100
+        assert len(traceback_of(error).split()) < 100
+
+    def test_what_stored_errors_do_not_show_is_masked(self) -> None:
+        try:
+            _ = 1 / 0, "password=hunter2"
+        except ZeroDivisionError as error:
+            shown = traceback_of(error)
+            redacted = traceback_of(error, lambda text: text.replace("ZeroDivision", "***"))
+
+        assert "in test_what_stored_errors" in shown
+        assert "hunter2" not in shown
+        assert redacted.endswith("builtins.***Error")
+
+    def test_it_is_bounded_and_its_end_is_kept(self) -> None:
+        def deep(n: int) -> None:
+            if n:
+                deep(n - 1)
+            raise RecursionError("x" * 100_000)
+
+        try:
+            deep(200)
+        except RecursionError as error:
+            shown = traceback_of(error)
+
+        assert len(shown) < 9_000
+        assert shown.endswith("builtins.RecursionError")
 
     def test_it_is_a_line_of_the_log(self) -> None:
         stream = io.StringIO()

@@ -32,6 +32,7 @@ def test_an_added_event_has_every_field_that_the_constructor_sets() -> None:
 
     added = make_pending("order.placed", {"n": 1}, Outbox().settings.limits, **given).event
 
+    given["headers"] = {"trace": "1", "idempotency_key": "i"}  # where it is stored
     by_hand = Event("order.placed", {"n": 1}, event_id=added.event_id, **given)
     assert type(added) is Event
     assert fields(added) == fields(by_hand)

@@ -44,7 +44,9 @@ class Bench:
 
 
 def make_item(*, attempts: int = 0, state: Any = "", outcome: Outcome = "done") -> InFlight:
-    item = InFlight((7, UUID(int=7), "t", "k"), "k", attempts=attempts, state=state)
+    item = InFlight(
+        (7, UUID(int=7), "t", "k", None, "1", "{}"), "k", attempts=attempts, state=state
+    )
     item.outcome = outcome
     return item
 

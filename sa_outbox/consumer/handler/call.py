@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+from contextvars import copy_context
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from sa_outbox.errors import HandlerTimeout, OutboxError
+from sa_outbox.errors import HandlerTimeout
 from sa_outbox.event import tracing
 from sa_outbox.event.causation import HandledBatch, handled
-from sa_outbox.event.event import left_results, now_cancel_requested
+from sa_outbox.event.event import left_results, now_attempt, now_cancel_requested
 from sa_outbox.event.stored import load_event, load_to_forward, load_whole
-from sa_outbox.observe import HandlerIgnoredCancel, HandlerReturned
+from sa_outbox.observe import HandlerIgnoredCancel
 
 from .deadline import Deadline, Interrupted
+from .isolation import isolated
+from .prelude import Prelude
+from .returned import ReturnedValues
+from .thread_call import call_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     from sa_outbox.observe import Observers
 
     from .delivery import InFlight
-    from .session import HandlerSession
 
 STRETCH_SECONDS = 0.005
 """After so long a task lets others run, when its handler never waits for anything."""
@@ -58,6 +61,7 @@ class HandlerCall:
         observers: Observers,
         on_stuck: Callable[[], None],
         lifetime: Callable[[str], timedelta],
+        owner: str,
     ) -> None:
         self._listener = listener
         self._handler = listener.handler
@@ -70,7 +74,7 @@ class HandlerCall:
         """The event or events being handled."""
         self._timeout = None if listener.timeout is None else listener.timeout.total_seconds()
         self.deadline = Deadline(self._timeout, self._ignored)
-        self._returned_reported = False
+        self._returned = ReturnedValues(listener.name, observers)
         self._tracing = tracing.present
         is_bare = call.is_async and call.session == "none" and not call.batch
         self.is_plain = is_bare and self._tracing is None
@@ -80,16 +84,20 @@ class HandlerCall:
         self._load = load if listener.forwarding is None else load_to_forward
         self._wanted = call.payload if listener.forwarding is None else listener.forwarding.payload
         self.give_way_at = 0.0
+        self._context_is_used = False
+        self._prelude = Prelude(listener, observers, owner)
 
     def close(self) -> None:
         self.deadline.leave()
 
     def load(self, item: InFlight) -> Event[Any]:
-        return self._load(item.row, self._wanted)
+        event = self._load(item.row, self._wanted)
+        if item.attempts:
+            now_attempt(event, item.attempts + 1)
+        return event
 
     def load_all(self, items: Sequence[InFlight]) -> list[Event[Any]]:
-        load, wanted = self._load, self._wanted
-        return [load(item.row, wanted) for item in items]
+        return [self.load(item) for item in items]
 
     async def __call__(
         self, items: Sequence[InFlight], argument: Any, session: Any = None
@@ -116,11 +124,10 @@ class HandlerCall:
         if self._is_unwanted(items, argument):
             return Interrupted(has_begun=False)
         self.argument = argument
-        cause = handled.set(HandledBatch(argument) if self._call.batch else argument)
         began = monotonic()
         self.deadline.begin(began)
         try:
-            error = await self._run(argument, session)
+            error = await isolated(self._run(items, argument, session))
         except BaseException as raised:  # noqa: BLE001 - GeneratorExit and the like are failures too
             return self.judge(raised)
         finally:
@@ -128,7 +135,6 @@ class HandlerCall:
             seconds = monotonic() - began
             for item in items:
                 item.seconds = seconds
-            handled.reset(cause)
         if self.deadline.is_over:  # it was cancelled and yet returned normally
             return self.cut_off()
         if error is None and left_results:
@@ -145,43 +151,66 @@ class HandlerCall:
         unreadable: Callable[[InFlight, BaseException], None],
     ) -> tuple[InFlight, BaseException] | None:
         """For a plain handler: call it for one event after the other, until one fails. None:
-        nothing is left, or somebody wants it to end. What every event costs is spent here."""
+        nothing is left, or somebody wants it to end."""
+        failed = None
+        while failed is None:
+            # One copy of the context for many events, and another one after a handler has set
+            # something in it: for the next event that was never set.
+            self._context_is_used = False
+            failed = await isolated(self._sweep(feed, gate, take, unreadable))
+            if not self._context_is_used:
+                break
+        return failed
+
+    async def _sweep(
+        self,
+        feed: Feed,
+        gate: Gate,
+        take: Callable[[], InFlight | None],
+        unreadable: Callable[[InFlight, BaseException], None],
+    ) -> tuple[InFlight, BaseException] | None:
+        """What every event costs is spent here."""
         handler, load, deadline = self._handler, self._load, self.deadline
         wanted = self._wanted
-        earlier, now = handled.set(None), monotonic()
-        try:
-            while not (feed.is_stopping or gate.is_closed):
-                item = take()
-                if item is None:
-                    return None
-                item.outcome, item.failure = "done", None
-                try:
-                    event = self.argument = load(item.row, wanted)
-                except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
-                    unreadable(item, error)
-                    continue
-                handled.set(event)
-                deadline.begin(now)
-                try:
-                    value = await handler(event)
-                except BaseException as raised:  # noqa: BLE001 - GeneratorExit is a failure too
-                    deadline.is_calling, item.seconds = False, monotonic() - now
-                    return item, self.judge(raised)
-                began, now = now, monotonic()
-                deadline.is_calling, item.seconds = False, now - began
-                if deadline.is_over:
-                    return item, self.cut_off()
-                if value is not None and (wrong := self.check_value(value)) is not None:
-                    return item, wrong
-                if left_results:
-                    self.note_result(item, event)
-                item.attempts += 1
-                feed.done(item)
-                if now >= self.give_way_at:
-                    await self.give_way()
-                    now = monotonic()
-        finally:
-            handled.reset(earlier)
+        prelude, now = self._prelude.begin(), monotonic()
+        while not (feed.is_stopping or gate.is_closed):
+            item = take()
+            if item is None:
+                return None
+            item.outcome, item.failure = "done", None
+            try:
+                event = self.argument = load(item.row, wanted)
+            except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
+                unreadable(item, error)
+                continue
+            if item.attempts:
+                now_attempt(event, item.attempts + 1)
+            handled.set(event)
+            if prelude is not None:
+                prelude(item)
+            context = copy_context()
+            deadline.begin(now)
+            try:
+                value = await handler(event)
+            except BaseException as raised:  # noqa: BLE001 - GeneratorExit is a failure too
+                deadline.is_calling, item.seconds = False, monotonic() - now
+                return item, self.judge(raised)
+            began, now = now, monotonic()
+            deadline.is_calling, item.seconds = False, now - began
+            if deadline.is_over:
+                return item, self.cut_off()
+            if value is not None and (wrong := self._returned.judge(value)) is not None:
+                return item, wrong
+            if left_results:
+                self.note_result(item, event)
+            item.attempts += 1
+            feed.done(item)
+            if now >= self.give_way_at:
+                await self.give_way()
+                now = monotonic()
+            if copy_context() != context:
+                self._context_is_used = True
+                return None
         return None
 
     async def give_way(self) -> None:
@@ -215,7 +244,11 @@ class HandlerCall:
         if reference is not None:
             item.result = reference, self._lifetime(item.event_type).total_seconds()
 
-    async def _run(self, argument: Any, session: Any) -> BaseException | None:
+    async def _run(
+        self, items: Sequence[InFlight], argument: Any, session: Any
+    ) -> BaseException | None:
+        handled.set(HandledBatch(argument) if self._call.batch else argument)
+        self._prelude.play(items)
         arguments = (argument,) if self._call.session == "none" else (argument, session)
         if self._call.is_async:
             value = await self._handler(*arguments)
@@ -223,11 +256,15 @@ class HandlerCall:
             # Abandoned when it times out: a thread can't be stopped. What it does through its
             # session is never committed.
             value, raised = await anyio.to_thread.run_sync(
-                self._in_thread, arguments, limiter=self._threads, abandon_on_cancel=True
+                call_in_thread,
+                self._handler,
+                arguments,
+                limiter=self._threads,
+                abandon_on_cancel=True,
             )
             if raised is not None:
                 return raised
-        error = None if value is None else self.check_value(value)
+        error = None if value is None else self._returned.judge(value)
         if session is not None and error is None and self._call.is_async:
             await session.flush_if_changed()
         return error
@@ -255,36 +292,6 @@ class HandlerCall:
         if late:
             return HandlerTimeout(f"the handler took longer than {self._timeout} s")
         return Interrupted(has_begun=True)
-
-    def _in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
-        """What the handler returned or raised. Not raised here: a GeneratorExit from a thread would
-        close the coroutines that wait for it, instead of being caught by them."""
-        session: HandlerSession | None = arguments[1] if len(arguments) > 1 else None
-        if session is not None and not session.enter():
-            return None, None
-        try:
-            value = self._handler(*arguments)
-            if session is not None:
-                session.handler_returned(value)
-        except BaseException as error:  # noqa: BLE001 - GeneratorExit and the like are failures too
-            return None, error
-        else:
-            return value, None
-        finally:
-            if session is not None:
-                session.leave()
-
-    def check_value(self, value: object) -> BaseException | None:
-        if inspect.isawaitable(value):
-            if inspect.iscoroutine(value):
-                value.close()
-            return OutboxError(
-                "the handler returned an awaitable that nobody awaits: declare it async def"
-            )
-        if not self._returned_reported:
-            self._returned_reported = True
-            self._observers.emit(HandlerReturned(self._listener.name, type(value).__name__))
-        return None
 
     def _ignored(self, seconds: float) -> None:
         first = self.argument[0] if self._call.batch else self.argument

@@ -30,7 +30,7 @@ class Station:
             context.stop(StopReason.STUCK, reason)
 
         self.call = HandlerCall(
-            handler, context.threads, context.observers, stuck, context.lifetime
+            handler, context.threads, context.observers, stuck, context.lifetime, context.owner
         )
         self.transaction = _transaction(port, parts, self.call, handler)
         has_session = self.transaction is not None

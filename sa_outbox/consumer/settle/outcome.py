@@ -6,7 +6,8 @@ from random import random
 from typing import TYPE_CHECKING, assert_never
 
 from sa_outbox.clock import clock
-from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, ID
+from sa_outbox.event.origin import Origin
+from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, HEADERS, ID, TENANT
 from sa_outbox.observe import (
     AttemptFailed,
     BatchSettled,
@@ -16,6 +17,7 @@ from sa_outbox.observe import (
 )
 from sa_outbox.policy.delivery import OUTCOMES, Dead, Done, Retry, decide
 from sa_outbox.policy.failure import Failure, describe
+from sa_outbox.policy.tracebacks import traceback_of
 
 from ..handler.deadline import Interrupted
 
@@ -86,8 +88,15 @@ class Outcomes:
                 item.attempts,
                 item.failure,
                 delay,
+                _origin(item),
+                self._traceback(error),
             )
         )
+
+    def _traceback(self, error: BaseException) -> str:
+        if not self._context.observers.want_tracebacks:
+            return ""
+        return traceback_of(error, self._context.redact)
 
     def convict(self, item: InFlight, crashes: int) -> None:
         """Give up an event that took the process with it, again and again, when it was alone.
@@ -108,6 +117,15 @@ class Outcomes:
         observers, name = self._context.observers, self._listener.name
         if not observers:
             return
+        if observers.batched or observers.single:
+            self._emit_settled(items)
+        for item in items:
+            if item.outcome == "dead":
+                identity = (name, item.event_id, item.event_type, item.position, item.attempts)
+                observers.emit(DeadLettered(*identity, item.reason, _origin(item)))
+
+    def _emit_settled(self, items: Iterable[InFlight]) -> None:
+        observers, name = self._context.observers, self._listener.name
         attempted = [
             item
             for item in items
@@ -119,11 +137,7 @@ class Outcomes:
         for item in attempted if observers.single else ():
             row, outcome = item.row, OUTCOMES[item.outcome].observed
             identity = (name, row[EVENT_ID], row[EVENT_TYPE], row[ID], item.attempts)
-            observers.emit_each(DeliverySettled(*identity, outcome, item.seconds))
-        for item in attempted:
-            if item.outcome == "dead":
-                identity = (name, item.event_id, item.event_type, item.position, item.attempts)
-                observers.emit(DeadLettered(*identity, item.reason))
+            observers.emit_each(DeliverySettled(*identity, outcome, item.seconds, _origin(item)))
 
     def _answered_for(self, items: Iterable[InFlight]) -> None:
         suspects, name = self._context.suspects, self._listener.name
@@ -153,3 +167,7 @@ def _grouped(items: Sequence[InFlight]) -> tuple[SettledGroup, ...]:
         SettledGroup(event_type, attempt, OUTCOMES[outcome].observed, seconds)
         for (event_type, attempt, outcome), seconds in found.items()
     )
+
+
+def _origin(item: InFlight) -> Origin:
+    return Origin(item.row[TENANT], item.row[HEADERS])

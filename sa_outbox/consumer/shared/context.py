@@ -36,6 +36,8 @@ class ConsumerContext:
     connections: Connections
     statements: Statements
     tables: Tables
+    owner: str
+    """The consumer's name, in the database and in observations."""
     settings: ConsumerSettings
     horizon: Horizon
     continuity: Continuity

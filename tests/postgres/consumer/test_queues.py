@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, Rate, Reject, RetryPolicy
-from sa_outbox.consume.logs import Log
 from sa_outbox.consumer.queue.claim import RangeClaimer
+from sa_outbox.logs import Log
 from sa_outbox.observe import AttemptFailed, HorizonRead, LeaseDropped, RangeTaken
 from tests.support import PATIENCE, comes_true
 

@@ -187,6 +187,7 @@ async def staged(outbox: Outbox, made: Engines, recorder: Recorder) -> AsyncIter
         made,
         SETTINGS,
         observers,
+        owner=OWNER,
         stop=lambda why, reason: None,
         progressed=lambda: None,
     )

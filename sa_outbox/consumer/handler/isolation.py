@@ -1,0 +1,34 @@
+"""A handler's own context: what it binds for its log lines, or sets in any other context variable,
+ends with its call. The next event, perhaps another tenant's, never sees it."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+T = TypeVar("T")
+
+
+@coroutine
+def isolated(made: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await *made* in a copy of the current context. As a task of its own would, but without one:
+    whoever cancels the handler cancels the task that it is called in."""
+    context = copy_context()
+    try:
+        waits_for = context.run(made.send, None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    while True:
+        try:
+            try:
+                answer = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - a cancellation, for the handler
+                waits_for = context.run(made.throw, error)
+            else:
+                waits_for = context.run(made.send, answer)
+        except StopIteration as end:
+            return cast("T", end.value)
