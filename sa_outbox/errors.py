@@ -23,6 +23,7 @@
     ├── DuplicateEvent              its idempotency key is taken; opt-in, see on_duplicate
     ├── PayloadNotKnown             a deferred value was read before the flush
     ├── EventNotFound               no event has this id, or idempotency key          (LookupError)
+    ├── NotFinished                 a listener has not handled an event in time      (TimeoutError)
     ├── DeadLetterNotFound          no dead letter has this id                        (LookupError)
     ├── NotEdited                   a dead letter was resolved or edited by somebody else
     ├── ListenerNotFound            the database knows no listener of this name       (LookupError)
@@ -345,6 +346,19 @@ class EventNotFound(OutboxError, LookupError):
     """
 
     code = "event-not-found"
+
+
+class NotFinished(OutboxError, TimeoutError):
+    """A listener had not finished an event when the time of ``outbox.wait`` was up.
+
+    Nothing was changed: the event is delivered as if nobody had waited.
+    """
+
+    code = "not-finished"
+
+    # Not an argument: a TimeoutError with an ``__init__`` of its own does not survive pickling.
+    state: str = "unknown"
+    """Its state then, as in ``outbox.status``."""
 
 
 class DeadLetterNotFound(OutboxError, LookupError):

@@ -9,6 +9,7 @@ from .client.caller import run
 from .client.cancellation import Cancelling
 from .client.inbox import Inbox
 from .client.status import Statuses
+from .client.wait import Waiting
 from .declare.cron import Cron
 from .declare.declaration import H, Listeners, decorator, given_options
 from .declare.listener import ListenerOptions, QueueOptions, RelayOptions
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from sqlalchemy.engine import Connection
+    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.orm import Session
 
     from .client.caller import AsyncSessionOrConnection, SyncSessionOrConnection
     from .client.cancellation import Answer
-    from .client.status import EventStatus
+    from .client.status import EventStatus, ListenerStatus
     from .declare.cron import Missed
     from .declare.type_patterns import On
     from .event.event import Event, Json
@@ -353,6 +355,45 @@ class Outbox(Producer):
             return statuses.ask(place, wanted)
 
         return run(session, "by which to ask", work)
+
+    @overload
+    def wait(
+        self,
+        engine: AsyncEngine,
+        event_id: UUID | str,
+        *,
+        listener: str,
+        timeout: timedelta = ...,
+    ) -> Awaitable[ListenerStatus]: ...
+
+    @overload
+    def wait(
+        self, engine: Engine, event_id: UUID | str, *, listener: str, timeout: timedelta = ...
+    ) -> ListenerStatus: ...
+
+    def wait(
+        self,
+        engine: Engine | AsyncEngine,
+        event_id: UUID | str,
+        *,
+        listener: str,
+        timeout: timedelta = timedelta(seconds=30),
+    ) -> Any:
+        """Wait until *listener* has handled an event that is committed; return its status.
+
+        ::
+
+            status = await outbox.wait(engine, event_id, listener="exports")
+            status.state  # "succeeded", "dead" or "cancelled"
+
+        Omit ``await`` for a sync engine. It takes a connection for each look, two a second after
+        the first few, and not the caller's transaction: in that, nothing new might be seen.
+
+        Raises :class:`NotFinished` after *timeout*, :class:`EventNotFound`, and
+        :class:`ConfigError` for a listener that this program does not declare or that does not
+        listen to the event.
+        """
+        return Waiting(self._status, self.listeners, event_id, listener, timeout).on(engine)
 
     def __repr__(self) -> str:
         names = self.settings.names

@@ -5,6 +5,7 @@
 ``cancellation.py``  ``outbox.cancel``: what has not started never starts; what runs is asked to
                      stop
 ``status.py``        ``outbox.status``: the status of an event, for each listener
+``wait.py``          ``outbox.wait``: until a listener has handled an event
 ``inbox.py``         ``outbox.inbox``: act once on a message of another system
 ===================  =============================================================================
 

@@ -54,6 +54,10 @@ class ListenerStatus:
     due_at: datetime | None = None
     last_error_code: str | None = None
     last_error: str | None = None
+    finished_at: datetime | None = None
+    """When it was done, given up or cancelled, as far as any row tells. Known for ``dead`` and
+    ``cancelled``; for ``succeeded`` only if the handler left a result, or with ``audit="all"``: a
+    cursor moves past many events at once and does not note when it passed each."""
     result_ref: str | None = None
     """The reference that the handler left with ``event.leave_result``."""
     cancel_requested: bool = False
@@ -89,13 +93,14 @@ def judge(
             attempts=row["dead_attempts"],
             last_error_code=row["dead_code"],
             last_error=row["dead_error"],
+            finished_at=row["dead_at"],
         )
     if row["state"] is not None:
         return _with_a_row(row)
     if row["is_held"] is not None:
         return ListenerStatus(state="running" if row["is_held"] else "pending")
     if result is not None:
-        return ListenerStatus(state="succeeded", result_ref=result)
+        return _succeeded(row)
     wants = _registered(row) if listener is None and by_registration else None
     wants = wants if listener is None else listener.wants
     if wants is None or row["position"] is None:
@@ -103,7 +108,7 @@ def judge(
     if not wants(row["event_type"]) or not (listener is None or listener.is_met(row["met"])):
         return None
     if not row["untaken"]:
-        return ListenerStatus(state="succeeded")
+        return _succeeded(row)
     if row["held"] and row["retry_count"]:
         return ListenerStatus(
             state="failed",
@@ -123,6 +128,11 @@ def _registered(row: Mapping[str, Any]) -> Callable[[str], bool] | None:
     return matcher(tuple(row["event_types"]))
 
 
+def _succeeded(row: Mapping[str, Any]) -> ListenerStatus:
+    at = row["succeeded_at"] or row["result_at"]
+    return ListenerStatus(state="succeeded", finished_at=at, result_ref=row["result_ref"])
+
+
 def _with_a_row(row: Mapping[str, Any]) -> ListenerStatus:
     said = {
         "attempts": row["attempts"],
@@ -132,13 +142,13 @@ def _with_a_row(row: Mapping[str, Any]) -> ListenerStatus:
         "cancel_reason": row["cancel_reason"],
     }
     if row["state"] == "cancelled":
-        return ListenerStatus(state="cancelled", **said)
+        return ListenerStatus(state="cancelled", finished_at=row["changed_at"], **said)
     if row["requested_or_taken"]:
         if row["is_held"]:
             return ListenerStatus(state="running", **said)
         if row["is_held"] is None:
             # A cancellation request that arrived while it was being settled.
-            return ListenerStatus(state="succeeded", result_ref=row["result_ref"])
+            return _succeeded(row)
     state: DeliveryState = "failed" if row["attempts"] else "pending"
     return ListenerStatus(state=state, due_at=row["due_at"], **said)
 
@@ -158,8 +168,11 @@ class Statuses:
         self._log = tables.outbox
         self._names = settings.names
         self._listeners = listeners
-        self._statement = status(tables)
-        self._filtered = status(tables, filtered=True)
+        # Only where there are such records: whoever asks needs the right to read them.
+        audited = settings.audit == "all"
+        self._statement = status(tables, audited=audited)
+        self._filtered = status(tables, filtered=True, audited=audited)
+        self._rights = _RIGHTS | ({"audit": "SELECT"} if audited else {})
 
     def wanted(
         self,
@@ -189,7 +202,7 @@ class Statuses:
 
     def ask(self, place: Session | Connection, wanted: dict[str, Any]) -> EventStatus:
         connection = connection_of(place, self._statement, self._log)
-        runner = StatementRunner(connection, self._names, _RIGHTS)
+        runner = StatementRunner(connection, self._names, self._rights)
         if filters := self._listeners.filters:
             rows = runner.rows(self._filtered, **wanted, filters=filters)
         else:

@@ -51,7 +51,7 @@ _RESOLVE: Rights = {
 _WITHOUT_PAYLOAD = ("id", "event_id", "event_type", "key", "tenant", "priority", "created_at")
 _LETTER_WITHOUT_PAYLOAD = (
     *("id", "listener", "position", "event_id", "event_type", "tenant", "event_created_at"),
-    *("attempts", "errors", "resolution"),
+    *("attempts", "errors", "failed_at", "resolution"),
 )
 
 
@@ -107,7 +107,8 @@ KINDS: dict[str, Kind] = {
         audit={
             "": {"SELECT": ("headers",)},
             "dead_letters": {"SELECT": ("headers",)},
-            "audit": _RECORD,
+            # The status says when a listener has succeeded.
+            "audit": {**_RECORD, "SELECT": ("event_id", "listener", "action", "recorded_at")},
         },
     ),
     "consumer": Kind(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...database.tables import Tables
 
 
-def status(tables: Tables, *, filtered: bool = False) -> TextClause:
+def status(tables: Tables, *, filtered: bool = False, audited: bool = False) -> TextClause:
     """Everything known about the event :event_id; or, if that is NULL, about the one that has the
     idempotency key (:tenant, :event_type, :key).
 
@@ -28,12 +28,18 @@ def status(tables: Tables, *, filtered: bool = False) -> TextClause:
     there is none. No row if nothing is known about the event. ``position`` is NULL when it is no
     longer in the log. ``met``: if *filtered*, those of :filters that its payload meets. One
     statement, so one snapshot: while a delivery moves from one table to another, two would see it
-    in both, or in none.
+    in both, or in none. *audited*: successes are in the audit.
 
     Takes no locks. Served by the index on event ids and primary keys; the dead letters are scanned,
     since they have no index on events.
     """
     known = met("payload") if filtered else NONE_MET
+    succeeded_at = "CAST(NULL AS timestamptz)"
+    if audited:
+        succeeded_at = f"""(
+            SELECT max(recorded_at) FROM {quoted(tables.audit)} AS a
+            WHERE a.event_id = wanted.event_id AND a.listener = c.name
+              AND a.action = 'succeeded')"""
     statement = text(
         f"""
         WITH wanted AS MATERIALIZED (
@@ -46,13 +52,14 @@ def status(tables: Tables, *, filtered: bool = False) -> TextClause:
             WHERE event_id = (SELECT event_id FROM wanted)
         ), dead AS MATERIALIZED (
             SELECT DISTINCT ON (listener) listener, position, event_type, event_created_at,
-                   attempts, errors -> -1 ->> 'code' AS code, errors -> -1 ->> 'message' AS message
+                   attempts, failed_at,
+                   errors -> -1 ->> 'code' AS code, errors -> -1 ->> 'message' AS message
             FROM {quoted(tables.dead_letters)}
             WHERE event_id = (SELECT event_id FROM wanted)
               AND (resolution IS NULL OR resolution = 'discarded')
             ORDER BY listener, id DESC
         ), results AS MATERIALIZED (
-            SELECT listener, result_ref FROM {quoted(tables.results)}
+            SELECT listener, result_ref, recorded_at FROM {quoted(tables.results)}
             WHERE event_id = (SELECT event_id FROM wanted) AND expires_at > {NOW}
         ), concerned AS (
             SELECT name FROM {quoted(tables.listeners)}
@@ -66,12 +73,13 @@ def status(tables: Tables, *, filtered: bool = False) -> TextClause:
             l.event_types, event.id = l.retry_position AS held, l.retry_count, l.retry_after,
             l.last_error_code AS held_code, l.last_error AS held_error,
             d.state, d.attempts, d.due_at, d.last_error_code, d.last_error, d.cancel_reason,
-            d.range IS NOT NULL AS requested_or_taken,
+            d.updated_at AS changed_at, d.range IS NOT NULL AS requested_or_taken,
             d.cancel_requested_at IS NOT NULL AS cancel_requested,
             r.is_held,
             dead.listener IS NOT NULL AS dead, dead.attempts AS dead_attempts,
-            dead.code AS dead_code, dead.message AS dead_error,
-            results.result_ref
+            dead.failed_at AS dead_at, dead.code AS dead_code, dead.message AS dead_error,
+            results.result_ref, results.recorded_at AS result_at,
+            {succeeded_at} AS succeeded_at
         FROM wanted
         LEFT JOIN event ON true
         LEFT JOIN concerned AS c ON true

@@ -1,0 +1,178 @@
+"""outbox.wait: until a listener has handled an event; and when that was."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import anyio
+import anyio.to_thread
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from sa_outbox import Event, Outbox
+from sa_outbox.errors import ConfigError, EventNotFound, NotFinished, WrongArgument
+
+from .conftest import ONCE, Consuming, Database, Producer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
+SOON = timedelta(milliseconds=30)
+
+
+def add(producer: Producer, n: int = 1, **options: Any) -> UUID:
+    with producer.open() as session:
+        return session.add_event("order.placed", {"n": n}, **options).event_id
+
+
+@pytest.mark.parametrize("order", ["key", "total", "none"])
+async def test_it_returns_when_the_listener_has_handled_the_event(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    async_engine: AsyncEngine,
+    order: Any,
+) -> None:
+    begun, go_on, returned = anyio.Event(), anyio.Event(), []
+
+    @outbox.listener("l", on="order.*", order=order)
+    async def listen(event: Event[Any]) -> None:
+        begun.set()
+        await go_on.wait()
+
+    async def wait() -> None:
+        returned.append(await outbox.wait(async_engine, event_id, listener="l"))
+
+    event_id = add(producer)
+    async with consuming(outbox), anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await begun.wait()
+        assert returned == []
+        go_on.set()
+
+    (status,) = returned
+    assert (status.state, status.finished_at) == ("succeeded", None)
+
+
+async def test_a_sync_engine_waits_in_its_thread(
+    outbox: Outbox, producer: Producer, consuming: Consuming, database: Database
+) -> None:
+    @outbox.listener("l", on="order.*", order="none")
+    async def listen(event: Event[Any]) -> None:
+        event.leave_result("s3://1")
+
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    event_id = add(producer)
+    async with consuming(outbox):
+        status = await anyio.to_thread.run_sync(
+            lambda: outbox.wait(database.engine, event_id, listener="l")
+        )
+
+    assert (status.state, status.result_ref) == ("succeeded", "s3://1")
+    assert status.finished_at is not None
+    assert status.finished_at > before
+
+
+async def test_a_dead_letter_and_a_cancellation_end_it_and_say_when(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    database: Database,
+    async_engine: AsyncEngine,
+) -> None:
+    @outbox.listener("l", on="order.*", order="none", retry=ONCE)
+    async def listen(event: Event[Any]) -> None:
+        raise LookupError("no")
+
+    dead, cancelled = add(producer), add(producer, 2, delay=timedelta(hours=1))
+    async with consuming(outbox):
+        first = await outbox.wait(async_engine, dead, listener="l")
+        async with async_engine.begin() as connection:
+            await outbox.cancel(connection, cancelled)
+        second = await outbox.wait(async_engine, cancelled, listener="l")
+
+    died_at = database.value("SELECT failed_at FROM outbox_dead_letters")
+    assert (first.state, first.finished_at) == ("dead", died_at)
+    assert second.state == "cancelled"
+    assert second.finished_at is not None
+
+
+async def test_with_the_whole_audit_it_is_known_when_any_success_was(
+    producer: Producer, consuming: Consuming, database: Database, async_engine: AsyncEngine
+) -> None:
+    outbox = Outbox(audit="all")
+
+    @outbox.listener("l", on="order.*")
+    async def listen(event: Event[Any]) -> None: ...
+
+    event_id = add(producer)
+    async with consuming(outbox):
+        status = await outbox.wait(async_engine, event_id, listener="l")
+
+    succeeded = "SELECT recorded_at FROM outbox_audit WHERE action = 'succeeded'"
+    assert status.finished_at == database.value(succeeded)
+
+
+class TestErrors:
+    @pytest.fixture(autouse=True)
+    def listener(self, outbox: Outbox) -> None:
+        @outbox.listener("billing", on="order.*")
+        async def listen(event: Event[Any]) -> None: ...
+
+    async def test_after_its_time_it_says_what_the_state_is(
+        self, outbox: Outbox, producer: Producer, async_engine: AsyncEngine
+    ) -> None:
+        event_id = add(producer)
+
+        with pytest.raises(NotFinished, match=f"'billing' has not finished event {event_id}") as no:
+            await outbox.wait(async_engine, event_id, listener="billing", timeout=SOON)
+
+        assert isinstance(no.value, TimeoutError)
+        assert no.value.state == "pending"
+        assert async_engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
+
+    async def test_an_event_that_does_not_exist(
+        self, outbox: Outbox, async_engine: AsyncEngine
+    ) -> None:
+        with pytest.raises(EventNotFound):
+            await outbox.wait(async_engine, uuid4(), listener="billing")
+
+    async def test_a_listener_that_nobody_declares(
+        self, outbox: Outbox, database: Database
+    ) -> None:
+        with pytest.raises(ConfigError, match="no listener 'biling'; did you mean 'billing'"):
+            outbox.wait(database.engine, uuid4(), listener="biling")
+
+    async def test_a_listener_of_other_types(
+        self, outbox: Outbox, producer: Producer, database: Database
+    ) -> None:
+        with producer.open() as session:
+            event_id = session.add_event("user.left", {}).event_id
+
+        with pytest.raises(ConfigError, match=r"'billing' does not listen to 'user\.left'"):
+            outbox.wait(database.engine, event_id, listener="billing")
+
+    async def test_a_session_or_connection_is_refused(
+        self, outbox: Outbox, database: Database
+    ) -> None:
+        with (
+            database.engine.connect() as connection,
+            pytest.raises(WrongArgument, match="wait needs an engine, not Connection"),
+        ):
+            outbox.wait(connection, uuid4(), listener="billing")  # type: ignore[call-overload]
+
+    @pytest.mark.parametrize("timeout", [timedelta(0), 5, None])
+    async def test_a_timeout_that_is_none(
+        self, outbox: Outbox, database: Database, timeout: Any
+    ) -> None:
+        with pytest.raises(ConfigError, match="timeout must be a timedelta"):
+            outbox.wait(database.engine, uuid4(), listener="billing", timeout=timeout)
+
+    async def test_an_event_that_is_gone_from_the_log(
+        self, outbox: Outbox, producer: Producer, database: Database
+    ) -> None:
+        event_id = add(producer, idempotency_key="o-1")
+        database.rows("DELETE FROM outbox")
+
+        with pytest.raises(EventNotFound):
+            outbox.wait(database.engine, event_id, listener="billing")
