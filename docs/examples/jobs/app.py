@@ -1,0 +1,171 @@
+"""Background work for a product with many customers: six queues, one outbox, no other server.
+
+The web application calls what is under "In a request". The consumers run the rest:
+
+    python -m sa_outbox.consume app:outbox --monitor-port 9100 --metrics
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+from sqlalchemy import ForeignKey, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from sa_outbox import (
+    AsyncOutboxSession,
+    Category,
+    Contract,
+    Event,
+    NoSecrets,
+    Outbox,
+    RetryLater,
+    RetryPolicy,
+    stable_key,
+)
+
+log = structlog.get_logger()
+
+
+class CardDeclined(Exception):
+    """The customer's bank says no. It will say so again: no retry."""
+
+
+payment = RetryPolicy.preset("default").replace(attempts=8, final_on=(CardDeclined,))
+
+outbox = Outbox(
+    # What kind of work an event type is: its queue, its retries, how long its keys live.
+    categories={
+        "payment.*": Category("payment", queue="critical", retry=payment),
+        "message.*": "notification",
+        "plan.*": "planning",
+        "export.*": "export",
+        "cleanup.*": "maintenance",
+    },
+    # What every event must carry. Most of it comes from event_context, entered by a middleware.
+    contract=Contract(
+        required=("tenant", "actor_type", "actor_id", "request_id"),
+        by_type={"plan.*": ("project_id",), "export.*": ("project_id", "idempotency_key")},
+    ),
+    check_event=NoSecrets(),
+    audit="all",
+)
+
+
+# Tables of the product
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Project(Base):
+    __tablename__ = "projects"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tasks: Mapped[int] = mapped_column(default=0)
+    planned: Mapped[bool] = mapped_column(default=False)
+
+
+class Export(Base):
+    __tablename__ = "exports"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    lines: Mapped[int | None]
+
+
+# In a request: each function adds to the transaction of its session, and commits nothing
+
+
+def charge(session: AsyncOutboxSession, invoice: str, card: str) -> Event:
+    return session.add_event("payment.due", {"invoice": invoice, "card": card}, key=invoice)
+
+
+def plan(session: AsyncOutboxSession, project: Project) -> Event:
+    return session.add_event("plan.wanted", {"project": project.id})
+
+
+def request_export(session: AsyncOutboxSession, project: Project, day: str) -> Event:
+    """Asked for twice on one day, it is made once: the second event is not written."""
+    export = Export(project_id=project.id)
+    session.add(export)
+    return session.add_event(
+        "export.wanted",
+        lambda: {"export": export.id, "day": day},
+        idempotency_key=stable_key("export", project.id, day),
+    )
+
+
+async def cancel(session: AsyncSession, event_id: UUID) -> dict[str, str]:
+    return dict(await outbox.cancel(session, event_id, reason="the customer left"))
+
+
+# The work. What is done through a session happens exactly once.
+
+
+@outbox.queue("critical", concurrency=8, timeout=timedelta(seconds=30))
+async def take_payment(event: Event) -> None:
+    if event.payload["card"] == "declined":
+        raise CardDeclined(event.payload["invoice"])
+    # A real bank is given event.event_id, so that a second attempt is no second payment.
+    log.info("payment taken", invoice=event.payload["invoice"])
+
+
+@outbox.queue("notifications", concurrency=20, timeout=timedelta(seconds=10))
+async def send_message(event: Event) -> None:
+    if event.payload.get("mailbox") == "full" and event.attempt == 1:
+        raise RetryLater("the mailbox is full", delay=timedelta(minutes=20))
+    log.info("message sent", to=event.payload["to"])
+
+
+@outbox.queue("planning", concurrency=2)
+async def make_plan(event: Event, session: AsyncOutboxSession) -> None:
+    project = await session.get_one(Project, event.payload["project"])
+    if project.tasks < 0:
+        raise ValueError("a project has a number of tasks")
+    project.planned = True
+    session.add_event("message.wanted", {"to": "the team", "about": project.id})
+
+
+exports = outbox.queue("exports", concurrency=2, timeout=timedelta(hours=1))
+
+
+@exports.on("export.wanted")
+async def write_export(event: Event, session: AsyncOutboxSession) -> None:
+    export = await session.get_one(Export, event.payload["export"])
+    for number in range(1, 4):
+        if event.cancel_requested:
+            return
+        export.lines = number  # a real one writes a part of the file here
+        await asyncio.sleep(0)
+    event.leave_result(f"exports/{export.id}.csv")
+    session.add_event("message.wanted", {"to": "whoever asked", "about": f"export {export.id}"})
+    log.info("export written", lines=export.lines)
+
+
+@exports.on("export.expired")
+async def remove_export(event: Event, session: AsyncSession) -> None:
+    await session.execute(delete(Export).where(Export.id == event.payload["export"]))
+
+
+@outbox.queue("maintenance")
+async def clean_up(event: Event, session: AsyncSession) -> None:
+    unused = await session.scalar(select(func.count()).where(Export.lines.is_(None)))
+    log.info("cleaned up", unused=unused, tick=event.headers["tick"])
+
+
+@outbox.queue("default")
+async def do_other_work(event: Event) -> None:
+    log.info("nothing special", about=event.payload)
+
+
+outbox.cron(
+    "0 3 * * *",
+    "cleanup.nightly",
+    time_zone="Europe/Berlin",
+    tenant="operations",
+    headers={"actor_type": "system", "actor_id": "cron", "request_id": "nightly"},
+)
