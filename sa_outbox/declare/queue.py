@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .declaration import H, Listeners
+    from .handler import Handler
     from .listener import Listener
 
 
@@ -63,7 +64,7 @@ class QueueDeclaration:
         self._add(handler, types)
         return handler
 
-    def _add(self, handler: H, types: tuple[str | type, ...] | None) -> None:
+    def _add(self, handler: Handler, types: tuple[str | type, ...] | None) -> None:
         declared = declare(self.name, types, handler, self._options, self._listeners.settings)
         if not self._handlers:
             self._listeners.add(declared)
