@@ -26,24 +26,34 @@ _NOT_MOVED = timedelta(0)
 
 
 class Clock:
-    """Runs on from wherever it was moved to."""
+    """Runs on from wherever it was moved to, unless it is frozen."""
 
     def __init__(self) -> None:
-        self.ahead = _NOT_MOVED
-        """How far it was moved."""
-        self.seconds_ahead = 0.0
-        """To be added where Python waits until something is due."""
+        self._ahead = _NOT_MOVED
+        self._frozen_at: datetime | None = None
         self._watchers: list[Callable[[], object]] = []
         self.moves = 0
         """How often it was moved."""
 
+    @property
+    def ahead(self) -> timedelta:
+        """How far it is from the real time."""
+        return self._ahead if self._frozen_at is None else self._frozen_at - datetime.now(UTC)
+
+    @property
+    def seconds_ahead(self) -> float:
+        """To be added where Python waits until something is due."""
+        return self.ahead.total_seconds()
+
     def now(self) -> datetime | None:
         """The value of the bind ``now``; None: it was not moved, the server's clock counts."""
-        return datetime.now(UTC) + self.ahead if self.ahead else None
+        if self._frozen_at is not None:
+            return self._frozen_at
+        return datetime.now(UTC) + self._ahead if self._ahead else None
 
     def current(self) -> datetime:
         """For what is decided in Python: by the local clock, if this one was not moved."""
-        return datetime.now(UTC) + self.ahead
+        return self.now() or datetime.now(UTC)
 
     def advance(self, **units: float) -> None:
         """Move on by a ``timedelta(**units)``, and wake what waits for a time.
@@ -51,11 +61,39 @@ class Clock:
         A consumer renews its leases then, as it would have done meanwhile. What is just being
         written is not moved with it, so let it settle first: ``await consumer.drain(...)``.
         """
-        self._move(self.ahead + timedelta(**units))
+        step = timedelta(**units)
+        if self._frozen_at is not None:
+            self._move(_NOT_MOVED, frozen_at=self._frozen_at + step)
+        else:
+            self._move(self._ahead + step)
 
     def move_to(self, moment: datetime) -> None:
-        """Move to *moment*, which has a time zone."""
-        self._move(moment - datetime.now(UTC))
+        """Move to *moment*, which has a time zone. A frozen clock stays frozen, at *moment*."""
+        ahead = moment - datetime.now(UTC)
+        if self._frozen_at is not None:
+            self._move(_NOT_MOVED, frozen_at=moment)
+        else:
+            self._move(ahead)
+
+    def freeze(self, moment: datetime | None = None) -> datetime:
+        """Stand still, at *moment* or now, until it is moved or reset; return the moment."""
+        frozen_at = self.current() if moment is None else moment
+        _ = frozen_at - datetime.now(UTC)  # raises TypeError for one without a time zone
+        self._move(_NOT_MOVED, frozen_at=frozen_at)
+        return frozen_at
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Frozen during the block; then it runs on from where it stood, if it ran before."""
+        if self._frozen_at is not None:
+            yield
+            return
+        ahead, since = self._ahead, self.freeze()
+        try:
+            yield
+        finally:
+            if self._frozen_at is not None:  # not reset meanwhile, but perhaps moved
+                self._move(ahead + (self._frozen_at - since))
 
     def reset(self) -> None:
         """Back to the server's clock."""
@@ -70,8 +108,8 @@ class Clock:
         finally:
             self._watchers.remove(moved)
 
-    def _move(self, ahead: timedelta) -> None:
-        self.ahead, self.seconds_ahead = ahead, ahead.total_seconds()
+    def _move(self, ahead: timedelta, *, frozen_at: datetime | None = None) -> None:
+        self._ahead, self._frozen_at = ahead, frozen_at
         self.moves += 1
         for moved in tuple(self._watchers):
             moved()

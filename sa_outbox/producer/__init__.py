@@ -16,6 +16,7 @@ transaction, or not at all.
 ``bulk.py``        a warning where events of entities are not collected
 ``write.py``       writes what is pending: in order, with one statement
 ``statements.py``  what is sent to write events into the tables of one outbox
+``capture.py``     where a test watches events being added
 ``faults.py``      errors of the database without the row that they quote
 ``notifier.py``    after the commit: one NOTIFY for many commits, off the write path
 ``sender.py``      one database's connection for NOTIFY

@@ -128,6 +128,15 @@ def connection_for(session: Session, bind: Engine | Connection) -> Connection:
     return session.connection(bind_arguments={"bind": bind})
 
 
+def savepoints_of(connection: Connection) -> list[str]:
+    """The names of the savepoints that the connection is in, the innermost first."""
+    names, nested = [], connection.get_nested_transaction()
+    while nested is not None:
+        names.append(nested._savepoint)  # noqa: SLF001 - see the module's docstring
+        nested = nested._previous_nested  # noqa: SLF001
+    return names
+
+
 def may_use_several_binds(session: Session) -> bool:
     """False for the usual session, which uses one engine or connection for everything."""
     return (

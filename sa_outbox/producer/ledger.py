@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sqlalchemy import inspect
 
 from ..errors import PendingTooLarge
+from . import capture
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -91,6 +92,8 @@ class Ledger:
             self.by_entity.setdefault(state, []).append(pending)
             if scope.nested:
                 self.by_savepoint.setdefault(scope, []).append(pending)
+        if capture.present is not None:
+            capture.present.added(pending, self)
 
     def take(self) -> list[Pending]:
         """Take everything pending, in the order of adding."""

@@ -19,7 +19,7 @@ from ..errors import DuplicateEvent, NotAtomic, NotWritten, OutboxError
 from ..event.codec import encode_plain
 from ..event.event import now_duplicate
 from ..sql.server.transactions import abort
-from . import internals
+from . import capture, internals
 from .binds import bind_of, check_binds
 from .entity import give_back
 from .faults import QUOTING, without_data
@@ -145,6 +145,8 @@ class Writer:
         ledger.wrote_on = connection.engine
         if self._observers:
             ledger.count([pending for pending, _ in rows])
+        if capture.present is not None:
+            capture.present.wrote(connection, rows)
 
     def _first_of_their_key(
         self, connection: Connection, statements: Statements, rows: list[tuple[Pending, str]]

@@ -97,7 +97,7 @@ def test_code_of_the_page_runs(page: Path, new_database: Callable[[], URL], tmp_
         check=False,
     )
 
-    assert answer.returncode == 0, answer.stderr
+    assert answer.returncode == 0, answer.stdout[-6000:] + answer.stderr
     # A warning raised where nothing can catch it is printed and changes no exit code.
     assert "Exception ignored" not in answer.stderr, answer.stderr
     assert "Warning" not in answer.stderr, answer.stderr

@@ -383,3 +383,20 @@ def test_the_connection_of_the_scope_is_the_one_the_session_would_give(engine: E
 
         assert internals.connection_for(session, engine) is first
         assert first.in_nested_transaction()
+
+
+def test_the_savepoints_of_a_connection_have_the_names_that_its_events_report(
+    engine: Engine,
+) -> None:
+    undone: list[str] = []
+    with engine.connect() as connection, connection.begin():
+        event.listen(connection, "rollback_savepoint", lambda _, name, __: undone.append(name))
+        outer = connection.begin_nested()
+        inner = connection.begin_nested()
+        names = internals.savepoints_of(connection)
+        inner.rollback()
+        outer.rollback()
+
+        assert names == undone
+        assert len(names) == 2
+        assert internals.savepoints_of(connection) == []

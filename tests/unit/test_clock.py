@@ -54,7 +54,70 @@ def test_it_runs_on_from_where_it_was_moved_to() -> None:
 def test_reset_is_the_clock_of_the_server_again() -> None:
     clock = moved(days=3)
     clock.reset()
+    assert clock.now() is None
 
+    clock.freeze()
+    clock.reset()
+    assert clock.now() is None
+
+
+def test_frozen_it_stands_still_where_it_is_or_is_put() -> None:
+    clock = moved(days=3)
+    stopped = clock.freeze()
+
+    assert abs(stopped - datetime.now(UTC) - timedelta(days=3)) < timedelta(minutes=1)
+    assert clock.now() == clock.current() == clock.now() == stopped
+    assert clock.freeze(MOMENT) == clock.current() == MOMENT
+
+
+def test_frozen_it_is_moved_and_stays_frozen() -> None:
+    clock = Clock()
+    clock.freeze(MOMENT)
+
+    clock.advance(days=3)
+    assert clock.current() == MOMENT + timedelta(days=3)
+    clock.move_to(MOMENT)
+    assert clock.current() == MOMENT
+
+
+def test_what_waits_in_python_waits_for_the_frozen_time() -> None:
+    """``monotonic() + seconds_ahead`` stands still, too."""
+    clock = Clock()
+    clock.freeze(datetime.now(UTC) + timedelta(hours=1))
+
+    first = clock.seconds_ahead
+    while (second := clock.seconds_ahead) == first:
+        pass
+
+    assert second < first <= 3600
+
+
+def test_it_stands_still_for_a_while_and_runs_on_from_there() -> None:
+    clock = moved(days=3)
+
+    with clock.standing_still():
+        stopped = clock.current()
+        with clock.standing_still():
+            assert clock.current() == stopped
+        assert clock.current() == stopped
+        clock.advance(days=1)
+
+    assert clock.ahead == timedelta(days=4)
+
+
+def test_one_that_was_reset_meanwhile_stays_reset() -> None:
+    clock = moved(days=3)
+    with clock.standing_still():
+        clock.reset()
+
+    assert clock.now() is None
+
+
+def test_a_moment_without_a_time_zone_is_refused() -> None:
+    clock = Clock()
+    for move in (clock.move_to, clock.freeze):
+        with pytest.raises(TypeError):
+            move(datetime(2026, 3, 1))  # noqa: DTZ001 - the subject
     assert clock.now() is None
 
 

@@ -253,21 +253,20 @@ class HandlerCall:
         if self._call.is_async:
             value = await self._handler(*arguments)
         else:
-            # Abandoned when it times out: a thread can't be stopped. What it does through its
-            # session is never committed.
-            value, raised = await anyio.to_thread.run_sync(
-                call_in_thread,
-                self._handler,
-                arguments,
-                limiter=self._threads,
-                abandon_on_cancel=True,
-            )
+            value, raised = await self._run_in_thread(arguments)
             if raised is not None:
                 return raised
         error = None if value is None else self._returned.judge(value)
         if session is not None and error is None and self._call.is_async:
             await session.flush_if_changed()
         return error
+
+    async def _run_in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        # Abandoned when it times out: a thread can't be stopped. What it does through its session
+        # is never committed.
+        return await anyio.to_thread.run_sync(
+            call_in_thread, self._handler, arguments, limiter=self._threads, abandon_on_cancel=True
+        )
 
     def judge(self, raised: BaseException) -> BaseException:
         """The handler's failure; raises *raised* again if the consumer itself is being

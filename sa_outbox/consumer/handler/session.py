@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
@@ -88,7 +88,7 @@ class HandlerSession(OutboxSession):
 
         A batch may contain several tenants: for those, the setting is refused at declaration.
         """
-        is_joined = self.outbox_host is not None
+        is_joined = isinstance(self.bind, Connection)  # in a transaction that has begun
         connection = self.connection(execution_options=None if is_joined else _ISOLATION)
         self._connected = connection
         if asks:
@@ -105,7 +105,7 @@ class HandlerSession(OutboxSession):
         self._begun = self.lent.get_transaction()
         if self.outbox_host is None:
             # Session.commit is refused below; the connection's own would bypass it.
-            event.listen(self.lent, "commit", self._refuse_commit)
+            event.listen(self.lent, "commit", self.refuse_commit)
         self._door = threading.Lock()
         self._abandoned = self._inside = False
         self.guarded = True
@@ -192,7 +192,7 @@ class HandlerSession(OutboxSession):
         begun = getattr(adapted, "_transaction", None) is not None
         return not begun or bool(adapted.driver_connection.is_in_transaction())
 
-    def _refuse_commit(self, _connection: object) -> None:
+    def refuse_commit(self, _connection: object) -> None:
         (self._guest or self)._check("connection().commit()")  # noqa: SLF001 - its own class
 
     def abandon(self) -> bool:

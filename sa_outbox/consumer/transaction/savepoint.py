@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.producer import capture
 from sa_outbox.sql.server.transactions import NEXT_SAVEPOINT, RELEASE_SAVEPOINT
 
 from ..fault.attribution import Alone
@@ -50,6 +51,7 @@ class EventSavepoint:
             self._nested = await self._host.run(connection.begin_nested)
         elif not self.is_fresh:
             await self._send(NEXT_SAVEPOINT)
+            self._renewed()
         self.is_fresh = True
 
     def pass_on(self, session: HandlerSession) -> None:
@@ -62,6 +64,7 @@ class EventSavepoint:
             _execute(self._host.inner.lent.connection, self._text(NEXT_SAVEPOINT))
         except Exception as error:
             raise Alone(error) from error
+        self._renewed()
         self.is_fresh = True
 
     async def release(self) -> None:
@@ -72,6 +75,10 @@ class EventSavepoint:
         """Undo what the event did. Its locks go too. Afterwards there is no further event."""
         if self._nested.is_active:
             await self._host.run(self._nested.rollback)
+
+    def _renewed(self) -> None:
+        if capture.present is not None:  # SQLAlchemy does not know, and so no test that watches it
+            capture.present.kept(self._host.inner.lent, self._nested._savepoint)  # noqa: SLF001 - its name, nowhere else
 
     async def _send(self, statements: str) -> None:
         text, host = self._text(statements), self._host

@@ -12,5 +12,6 @@
 ``partitions.py``           partitions of the log: listing, creating and dropping them
 ``catch_all.py``            the catch-all partition: giving its events partitions of their own
 ``deletion.py``             deleting single events
+``own_events.py``           for tests: the events of one transaction; emptying the tables
 ==========================  ======================================================================
 """

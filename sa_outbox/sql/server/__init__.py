@@ -9,6 +9,7 @@
 ``patience.py``      how long the statements of one transaction may take
 ``tenants.py``       whose rows a transaction may see
 ``identity.py``      which database this is, and which one the tables were last adopted in
+``databases.py``     databases for tests: copied, dropped
 ``catalog.py``       what exists, who owns it, what is allowed
 ===================  =============================================================================
 """

@@ -21,3 +21,10 @@ def set_tenant(setting: str) -> Select[Any]:
     reads no table.
     """
     return select(func.set_config(setting, bindparam("tenant", type_=Text), true()))
+
+
+@cache
+def current_tenant(setting: str) -> Select[Any]:
+    """What *setting* is at the moment; empty if nobody has set it. One row. Locks no rows, reads no
+    table."""
+    return select(func.coalesce(func.current_setting(setting, true()), ""))
