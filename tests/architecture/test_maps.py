@@ -16,6 +16,7 @@ LARGE_ROOMS = {
     "cli": "one file for each group of commands, none of which knows another",
     "dashboard": "steps of a request and the parts of a page; its two rooms are inside it",
     "doctor": "one file for each thing that is examined, none of which knows another",
+    "producer": "steps of adding an event; one file is the slot where a test watches them",
     "relay": "one file, or two, for each kind of broker, none of which knows another",
 }
 
