@@ -39,7 +39,7 @@ def identifiers(headers: str | None) -> tuple[str, str, str]:
         return "", "", ""
     try:
         found = _decode(headers)
-    except ValueError:
+    except (ValueError, RecursionError):  # it may be nested more deeply than any header of ours
         return _each(headers)
     request, correlation, project = found.request_id, found.correlation_id, found.project_id
     if request.isprintable() and correlation.isprintable() and project.isprintable():
@@ -51,7 +51,7 @@ def _each(headers: str) -> tuple[str, str, str]:
     """One of them is no text, or too long: the others are shown all the same."""
     try:
         found = msgspec.json.decode(headers)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         return "", "", ""

@@ -23,7 +23,14 @@ def test_the_three_are_found_among_others() -> None:
     assert identifiers(stored(**ALL, actor_id="7", causation_depth=3)) == ("r-1", "c-1", "p-1")
 
 
-@pytest.mark.parametrize("headers", [None, "{}", "[]", "1", "nonsense", "", '{"request_id"'])
+DEEP = '{"request_id": "r", "x": ' + "[" * 5000 + "]" * 5000 + "}"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [None, "{}", "[]", "1", "nonsense", "", '{"request_id"', DEEP],
+    ids=["none", "no headers", "a list", "a number", "nonsense", "nothing", "cut off", "deep"],
+)
 def test_what_has_none_or_can_not_be_decoded_has_none(headers: str | None) -> None:
     assert identifiers(headers) == ("", "", "")
 

@@ -18,7 +18,7 @@ from sa_outbox.event.stored import load_event, load_to_forward, load_whole
 from sa_outbox.observe import HandlerIgnoredCancel
 
 from .deadline import Deadline, Interrupted
-from .isolation import isolated
+from .isolation import has_changed, isolated
 from .prelude import Prelude
 from .returned import ReturnedValues
 from .thread_call import call_in_thread
@@ -208,7 +208,7 @@ class HandlerCall:
             if now >= self.give_way_at:
                 await self.give_way()
                 now = monotonic()
-            if copy_context() != context:
+            if has_changed(context):
                 self._context_is_used = True
                 return None
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
+    from contextvars import Context
 
 T = TypeVar("T")
 
@@ -32,3 +33,13 @@ def isolated(made: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
                 waits_for = context.run(made.send, answer)
         except StopIteration as end:
             return cast("T", end.value)
+
+
+def has_changed(since: Context) -> bool:
+    """Whether something was set in the current context after it was copied. Values that were
+    replaced are compared as their classes do it, and some refuse: an array of NumPy has no truth.
+    """
+    try:
+        return copy_context() != since
+    except Exception:  # noqa: BLE001 - of the program's own classes
+        return True

@@ -21,7 +21,7 @@ from sa_outbox.logs.program import NAME
 from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled, DeliveryStarted
 from tests.support.recorder import Recorder
 
-from .conftest import QUICK, Consuming, Producer
+from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 COUNT = 12
@@ -130,6 +130,60 @@ async def test_each_handler_sees_its_own_event_and_nothing_of_another(
         structlog.contextvars.clear_contextvars()
 
     lines.have_been_right()
+
+
+async def test_headers_that_no_handler_asks_for_stop_nobody(
+    outbox: Outbox, producer: Producer, unchecked: Database, consuming: Consuming
+) -> None:
+    """Nested so deeply that they can't be decoded."""
+    got: list[int | None] = []
+
+    @outbox.listener("billing", on="order.*", retry=ONCE)
+    async def charge(event: Event[Any]) -> None:
+        got.append(event.position)
+
+    producer.add(1)
+    unchecked.write_raw(
+        headers="""('{"x": ' || repeat('[', 3000) || repeat(']', 3000) || '}')::jsonb"""
+    )
+    producer.add(2)
+
+    async with consuming(outbox) as running:
+        await running.done("billing", 3)
+
+    assert got == [1, 2, 3]
+
+
+class Incomparable:
+    """As an array of NumPy, which compares its elements and then has no truth."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+async def test_a_context_variable_whose_values_can_not_be_compared_stops_nobody(
+    outbox: Outbox, producer: Producer, consuming: Consuming
+) -> None:
+    got: list[int] = []
+    held: ContextVar[Incomparable] = ContextVar("held")
+    of_the_program = Incomparable()
+    held.set(of_the_program)
+
+    @outbox.listener("billing", on="order.*", retry=ONCE)
+    async def charge(event: Event[Any]) -> None:
+        assert held.get() is of_the_program
+        held.set(Incomparable())
+        got.append(event.payload["n"])
+
+    producer.add(1)
+    producer.add(2)
+
+    async with consuming(outbox) as running:
+        await running.done("billing", 2)
+
+    assert got == [1, 2]
 
 
 async def test_a_batch_has_what_its_events_share(
