@@ -13,6 +13,8 @@ PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 # Other PostgreSQL servers than the embedded one, where Debian's packages put them. Each is started
 # privately, as that one is.
 OTHER_SERVERS := $(patsubst %/initdb,%,$(wildcard /usr/lib/postgresql/*/bin/initdb))
+# Each of the processes would look through all the other files too.
+MATRIX = $(shell grep -rl --include='test_*.py' 'mark\.matrix' tests)
 ON_OTHER_SERVERS = @if [ -z "$(OTHER_SERVERS)" ]; then \
     echo "no other PostgreSQL than the embedded one: nothing more to test"; fi; \
     for folder in $(OTHER_SERVERS); do \
@@ -66,7 +68,7 @@ check: lint
 
 test: lint programs
 	$(PYTEST)
-	$(call ON_OTHER_SERVERS,-m "matrix and not long")
+	$(call ON_OTHER_SERVERS,-m "matrix and not long" $(MATRIX))
 
 test-matrix: $(INSTALLED) programs
 	$(PYTEST)
