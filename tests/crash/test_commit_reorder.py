@@ -77,7 +77,7 @@ def test_every_listener_of_two_processes_sees_each_event_once_and_in_its_order(
     async def write() -> None:
         around = busy_server(dsn, other_dsn, seed=seed)
         async with around, alongside(keep_pace(dsn, population)):
-            await population.run(15)
+            await population.run(10)
 
     with psycopg.connect(dsn) as connection:
         write_event(connection, "first", 1)

@@ -99,7 +99,7 @@ def test_a_deadly_event_is_condemned_after_the_promised_deaths_while_others_arri
     with fleet(APP, dsn, lease_duration=LEASE, max_crashes=MAX_CRASHES) as members:
         member = members.start()
         eventually(lambda: member.said("listening"), within=90)
-        with scene.writing(dsn, pause=0.01):
+        with scene.writing(dsn, pause=0.03):
             kill(form, dsn)
             scene.write(dsn, 2, key="deadly")  # what is behind it waits for the verdict
             court = Court(dsn, members)

@@ -64,7 +64,7 @@ def test_4_8_3_under_load_and_kills_loses_nothing_doubles_nothing_and_keeps_the_
             members.start()
         with ExitStack() as stack:
             for _ in range(3):
-                stack.enter_context(scene.writing(database, pause=0.01))
+                stack.enter_context(scene.writing(database, pause=0.03))
             eventually(lambda: scene.one(database, HOLDERS, "by_key") == 3, within=30)
             for count in (8, 3):
                 changed = threading.Event()
