@@ -212,10 +212,21 @@ class Producer:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "notify" in metafunc.fixturenames:
+    if "notify" in metafunc.fixturenames and not _chooses_its_way(metafunc.definition):
         marker = metafunc.definition.get_closest_marker("woken_by")
         ways = marker.args if marker else ("notify", "poll")
         metafunc.parametrize("notify", ways, indirect=True)
+
+
+def _chooses_its_way(test: pytest.Function) -> bool:
+    """By ``in_turns``."""
+    return any("notify" in each.args[0] for each in test.iter_markers("parametrize"))
+
+
+def in_turns(seeds: int) -> pytest.MarkDecorator:
+    """``seed`` and ``notify``: by chance, so each seed in one of the two ways."""
+    ways = [(seed, ("notify", "poll")[seed % 2]) for seed in range(seeds)]
+    return pytest.mark.parametrize(("seed", "notify"), ways, indirect=["notify"])
 
 
 @pytest.fixture

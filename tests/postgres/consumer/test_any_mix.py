@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox, RetryLater, RetryPolicy
 
-from .conftest import Consuming, Database, Producer
+from .conftest import Consuming, Database, Producer, in_turns
 
 pytestmark = pytest.mark.anyio
 ATTEMPTS = 3
@@ -67,7 +67,7 @@ class Watch:
             self._running.remove(n)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@in_turns(4)
 @pytest.mark.parametrize("form", ["plain", "session", "total", "total session"])
 async def test_single_handlers_settle_each_event_once_and_in_order(
     form: str,
@@ -106,7 +106,7 @@ async def test_single_handlers_settle_each_event_once_and_in_order(
         assert database.effects("mixed") == sorted(watch.done)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@in_turns(4)
 async def test_batch_handlers_settle_each_event_once(
     seed: int,
     outbox: Outbox,

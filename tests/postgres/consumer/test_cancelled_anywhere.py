@@ -13,14 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
 
-from .conftest import Database, Producer
+from .conftest import Database, Producer, in_turns
 
 pytestmark = pytest.mark.anyio
 EVENTS = 150
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2))
+@in_turns(2)
 async def test_cancelled_at_any_moment_each_effect_is_there_once(
     seed: int, outbox: Outbox, producer: Producer, database: Database, async_engine: AsyncEngine
 ) -> None:

@@ -16,7 +16,7 @@ from sa_outbox.consumer import Consumer
 from sa_outbox.consumer.connection.connections import connector
 from tests.support.loop_errors import reported
 
-from .conftest import Database, Producer
+from .conftest import Database, Producer, in_turns
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ async def test_a_connection_that_is_cancelled_while_it_is_made_leaves_no_error(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2))
+@in_turns(2)
 async def test_a_consumer_that_is_cancelled_leaves_no_error(
     seed: int, outbox: Outbox, producer: Producer, database: Database, migrated_url: URL
 ) -> None:

@@ -338,13 +338,13 @@ async def test_what_can_t_be_settled_at_all_is_not_given_up(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("order", ["key", "none"])  # "total" reads as "key" does
 async def test_a_text_that_the_server_can_t_hold_is_a_dead_letter(
-    order: Order, outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
 ) -> None:
-    """2.5 kB on disk, more than 1 GB as text."""
+    """2.5 kB on disk, more than 1 GB as text. A queue finds it as it finds others, above: once is
+    enough for a text that keeps a core busy for seconds."""
     handler = Handler()
-    outbox.listener("billing", on="order.*", order=order)(handler)
+    outbox.listener("billing", on="order.*")(handler)
     producer.add(0)
     database.write_raw(payload=ENDLESS)
     producer.add(1)

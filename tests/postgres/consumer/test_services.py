@@ -52,7 +52,7 @@ KINDS = (
     "Verification",
     "Wakeup",
 )
-ROUNDS = 60
+ROUNDS = 30
 MAX_TURNS = 1_200
 PROMPTLY = 3.0
 """Seconds; none of them has to wait for more than the answer to one statement."""
