@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -107,11 +107,14 @@ def _dumped(dump: Callable[..., object], room: int) -> object:
 
 
 def _refuse_hidden(value: Any, room: int) -> None:
-    """Refuse secrets, and times without time zone: both are text in JSON mode."""
+    """Refuse secrets, and times without time zone: both are text in JSON mode. And iterators: what
+    one looks into is gone."""
     if hasattr(type(value), "get_secret_value"):
         raise _secret(type(value))
     if isinstance(value, datetime) and value.utcoffset() is None:
         raise UnfitError("a datetime without time zone: make it aware")
+    if isinstance(value, Iterator):
+        raise UnfitError("an iterator can be read only once: make it a list")
     if isinstance(value, Mapping):
         inside = [(step(name), each) for name, each in value.items()]
         inside += [(step(name), name) for name in value]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, SecretFound
 from ..event.codec import decode, encode
+from ..event.objects import step
 
 if TYPE_CHECKING:
     from ..event.event import Event
@@ -42,9 +43,9 @@ class NoSecrets:
         outbox = Outbox(check_event=NoSecrets(allow=("next_page_token",)))
 
     Refused are text in a field whose name ends like ``password``, ``secret``, ``token`` or
-    ``api_key``, and text in which there is a private key, a JSON web token, a key with the prefix
-    of a well-known service, or a URL with a password. It is a net, not a wall: a secret without a
-    shape, in a field with another name, passes.
+    ``api_key``, and text (a value or a name) in which there is a private key, a JSON web token, a
+    key with the prefix of a well-known service, or a URL with a password. It is a net, not a wall:
+    a secret without a shape, in a field with another name, passes.
     """
 
     allow: tuple[str, ...] = ()
@@ -68,7 +69,9 @@ class NoSecrets:
         if isinstance(value, str):
             return path if _is_secret(name, value) else None
         if isinstance(value, dict):
-            each = ((f"{path}.{key}", key, inner) for key, inner in value.items())
+            if any(_has_shape(key) for key in value):
+                return path  # not the key: errors are logged
+            each = ((path + step(key), key, inner) for key, inner in value.items())
         elif isinstance(value, list):
             each = ((f"{path}[{at}]", name, inner) for at, inner in enumerate(value))
         else:
@@ -82,4 +85,8 @@ class NoSecrets:
 def _is_secret(name: str, value: str) -> bool:
     if _NAMES.search(name) and any(each.isalnum() for each in value):  # not one that is masked
         return True
-    return any(shape.search(value) for shape in _SHAPES)
+    return _has_shape(value)
+
+
+def _has_shape(text: str) -> bool:
+    return any(shape.search(text) for shape in _SHAPES)

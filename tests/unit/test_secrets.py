@@ -26,6 +26,9 @@ SECRETS: list[tuple[Any, str]] = [
     ({"header": "Bearer abcdefghijklmnop"}, "$.header"),
     ([KEY], "$[0]"),
     (KEY, "$"),
+    ({"by_token": {TOKEN: {"password": "hunter2"}}}, "$.by_token"),
+    ({"two\nlines": {"password": "hunter2"}}, r"$.two\nlines.password"),
+    ({"a" * 300: {"password": "hunter2"}}, f"$.{'a' * 40}.password"),
 ]
 HARMLESS: list[Any] = [
     None,

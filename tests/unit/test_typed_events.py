@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -241,6 +241,14 @@ def test_a_key_that_another_becomes_is_refused_in_an_object_too() -> None:
 
     with pytest.raises(PayloadError, match="two keys become one"):
         encoded(Both())
+
+
+def test_an_iterator_whose_items_nobody_could_look_at_before_they_are_gone_is_refused() -> None:
+    class Logins(pydantic.BaseModel):
+        passwords: Iterable[pydantic.SecretStr]
+
+    with pytest.raises(PayloadError, match=r"\$\.passwords: an iterator can be read only once"):
+        encoded(Logins(passwords=[pydantic.SecretStr("hunter2")]))
 
 
 class Login(pydantic.BaseModel):
