@@ -175,8 +175,8 @@ class Consumer:
         back, and at last whatever the database still has under our name.
         """
         require_asyncio()
-        if limit is not None and limit < 1:
-            raise ConfigError(f"drain(limit={limit!r}): it must be at least 1")
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ConfigError(f"drain(limit={limit!r}): it must be a number of at least 1")
         waiting: dict[str, str] | None = None
         tally = Tally(limit)
         if self._running:

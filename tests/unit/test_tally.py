@@ -70,3 +70,14 @@ def test_one_that_is_held_after_its_attempt_counts_although_it_is_put_back() -> 
     tally.settled("a", [taken])
     assert tally.left == 0
     assert tally.result().limited
+
+
+def test_a_drain_whose_last_attempts_were_lost_was_ended_by_its_limit() -> None:
+    """Their lease was lost: another process settles them, and there may be more to do."""
+    tally, lanes = Tally(limit=1), LooseLanes()
+    mine = RationedLanes(lanes, tally, "a")
+    lanes.put_all([make_item(1), make_item(2)])
+    mine.take()
+
+    assert tally.left == 0
+    assert tally.result() == Drained(limited=True)

@@ -88,6 +88,8 @@ class DeliveryLoop(Generic[S]):
         self._handler_tasks: list[HandlerTask] = []
         self._changed = AutoResetEvent()
         self._idle: list[anyio.Event] = []
+        self._looked_at = 0.0
+        """When idle tasks were last woken for what was ready."""
         holds = listener.order_mode.after_failure == "hold"
         self._held = HeldDelivery(lease, self._lanes) if holds else None
         self._caught_up_at = -1
@@ -236,6 +238,7 @@ class DeliveryLoop(Generic[S]):
             self._tasks.start_soon(work)
 
     def start_ready(self) -> None:
+        self._looked_at = monotonic()
         if self._held is not None and self._held.holds_the_first():
             return
         if self._idle:
@@ -364,7 +367,10 @@ class DeliveryLoop(Generic[S]):
         if not self.is_stopping:
             save_at = self.settlement.save_at if has_caught_up else None
             held_until = None if self._held is None else self._held.until
-            wakeups = (held_until, self._lanes.ready_at, save_at)
+            ready_at = self._lanes.ready_at
+            if ready_at is not None and ready_at <= self._looked_at:
+                ready_at = None  # whoever could take it knows; the others have handlers running
+            wakeups = (held_until, ready_at, save_at)
             times += [each for each in wakeups if each is not None]
             if self._inflow is not None:
                 has_room = has_caught_up or self.room() > 0

@@ -97,5 +97,5 @@ class Tally:
             retried=counts["retry"],
             dead=counts["dead"],
             waiting=len(self._waiting),
-            limited=self._limit is not None and self._attempts >= self._limit,
+            limited=self.left == 0,
         )

@@ -63,9 +63,9 @@ async def test_drain_of_a_running_consumer_counts_from_then_on(
             await running.consumer.drain(limit=1)
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_below_one_is_refused(
-    limit: int, outbox: Outbox, async_engine: AsyncEngine
+@pytest.mark.parametrize("limit", [0, -1, 1.5, float("nan"), True, "5"])
+async def test_a_limit_that_is_no_number_from_one_is_refused(
+    limit: Any, outbox: Outbox, async_engine: AsyncEngine
 ) -> None:
     outbox.listener("billing", on="order.*")(_plain)
     with pytest.raises(ConfigError, match="at least 1"):

@@ -9,16 +9,17 @@ import anyio
 import anyio.lowlevel
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, Rate, Reject, RetryPolicy
+from sa_outbox.consumer.loop.loop import DeliveryLoop
 from sa_outbox.consumer.queue.claim import RangeClaimer
 from sa_outbox.logs import Log
 from sa_outbox.observe import AttemptFailed, HorizonRead, LeaseDropped, RangeTaken
 from tests.support import PATIENCE, comes_true
 
-from .conftest import QUICK, Consuming, Database, Producer
+from .conftest import QUICK, Consuming, Database, Producer, make_consumer
 
 pytestmark = pytest.mark.anyio
 
@@ -634,3 +635,33 @@ class TestLimits:
 
         assert len(times) == 30
         assert all(sum(one <= each < one + 0.99 for each in times) <= 20 for one in times)
+
+    @pytest.mark.parametrize("limit", [None, 2], ids=["all", "limited"])
+    async def test_while_every_handler_is_busy_what_waits_costs_nothing(
+        self,
+        limit: int | None,
+        outbox: Outbox,
+        producer: Producer,
+        async_engine: AsyncEngine,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A loop whose next time has passed would turn around and around."""
+        turns, pause = 0, DeliveryLoop._pause
+
+        def counted(loop: DeliveryLoop[Any], *, has_caught_up: bool) -> float | None:
+            nonlocal turns
+            turns += 1
+            return pause(loop, has_caught_up=has_caught_up)
+
+        monkeypatch.setattr(DeliveryLoop, "_pause", counted)
+
+        @outbox.listener("mailer", on="order.*", order="none", concurrency=2, rate=Rate(1000))
+        async def mail(event: Event[Any]) -> None:
+            for _ in range(300):
+                await anyio.lowlevel.checkpoint()
+
+        producer.add(*range(6))
+        drained = await make_consumer(outbox, async_engine)[0].drain(limit=limit)
+
+        assert drained.handled == (limit or 6)
+        assert turns < 50
