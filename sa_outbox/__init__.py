@@ -26,7 +26,7 @@ The rooms, each with a map in its docstring:
 ``clock.py``     the time that statements and decisions go by; tests move it
 ``event/``       what an event is
 ``policy/``      retry or give up, when, how fast: decisions without I/O
-``declare/``     listeners and recurring events
+``declare/``     listeners, recurring events and lifespans
 ``producer/``    adding events
 ``client/``      an event's status, cancelling it, the inbox
 ``consumer/``    delivering events; ``consume/`` runs it as a process

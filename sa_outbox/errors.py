@@ -37,6 +37,7 @@
     ├── HandlerTimeout              a handler took longer than its listener allows  (TimeoutError)
     ├── NoHandler                   no handler of a queue takes events of this type
     ├── NotDrained                  a drain ended before everything was handled
+    ├── LifespanError               a lifespan raised, or took too long to end
     ├── NotRepartitioned            the partitions of a listener could not be changed in time
     ├── LeaseLost                   another consumer may hold the listener now
     ├── RelayError                  a relay could not forward an event: retried
@@ -478,6 +479,21 @@ class NotDrained(OutboxError):
         self.waiting = dict(waiting or {})
         """Relays whose receiver is unreachable, each with the class of its last error. If there are
         any, everything else is handled."""
+
+
+class LifespanError(OutboxError):
+    """A function declared with ``@outbox.lifespan`` raised, or took too long to end.
+
+    At the start: no lease was claimed, no handler was called. At the end: every handler had ended
+    and the leases were released. What it raised is the ``__cause__``.
+    """
+
+    code = "lifespan"
+
+    def __init__(self, message: str, *, lifespan: str) -> None:
+        super().__init__(message)
+        self.lifespan = lifespan
+        """The name of the function."""
 
 
 class NotRepartitioned(OutboxError):

@@ -12,6 +12,7 @@ from .client.status import Statuses
 from .client.wait import Waiting
 from .declare.cron import Cron
 from .declare.declaration import H, Listeners, decorator, given_options
+from .declare.lifespan import A, Lifespan, inspect_lifespan
 from .declare.listener import ListenerOptions, QueueOptions, RelayOptions
 from .declare.queue import QueueDeclaration
 from .declare.recurring import Crons, Recurring
@@ -95,6 +96,8 @@ class Outbox(Producer):
         )
         self.listeners = Listeners(self.settings)
         self.crons = Crons()
+        self.lifespans: list[Lifespan] = []
+        """Entered in this order by a consumer, and left in the reverse order."""
         self.endpoints: EndpointOptions | None = None
         """How the webhook endpoints in the database are served; None: they are not."""
         self.inbox = Inbox(self.tables, self.settings.names)
@@ -145,6 +148,24 @@ class Outbox(Producer):
         """
         chosen = given_options("queue", options, QueueOptions.__optional_keys__)
         return QueueDeclaration(name, chosen, self.listeners)
+
+    def lifespan(self, function: A) -> A:
+        """Decorator: what handlers share, set up before the first one and torn down after the last.
+
+        ::
+
+            @outbox.lifespan
+            async def clients() -> AsyncIterator[None]:
+                global http
+                async with httpx.AsyncClient() as http:
+                    yield
+
+        A consumer calls it once: before it claims a lease, in its event loop. What follows the
+        ``yield`` is run when it has released its leases, within the grace period. If it raises,
+        ``run()`` and ``drain()`` raise :class:`LifespanError`. docs/handlers.md explains the rest.
+        """
+        self.lifespans.append(inspect_lifespan(function))
+        return function
 
     def relay(
         self,

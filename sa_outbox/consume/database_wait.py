@@ -11,6 +11,7 @@ import asyncpg
 from sa_outbox.consumer.connection.connections import close
 from sa_outbox.consumer.connection.engines import engines
 from sa_outbox.consumer.connection.errors import is_database_error
+from sa_outbox.errors import LifespanError
 from sa_outbox.policy.backoff import Backoff
 from sa_outbox.policy.failure import clean
 
@@ -94,6 +95,8 @@ class Waiting:
 
 
 def is_of_the_database(error: BaseException) -> bool:
+    if isinstance(error, LifespanError):
+        return False  # its cause may be of a database, but of the program's own
     return is_database_error(error) or is_database_error(_own(error))
 
 

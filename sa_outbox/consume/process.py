@@ -18,7 +18,7 @@ from sa_outbox.policy.checks import known_instead
 
 from ..consumer import Consumer, ConsumerSettings
 from ..consumer.shared.stop_reason import StopReason
-from ..errors import ConfigError, NotDrained, SchemaError
+from ..errors import ConfigError, LifespanError, NotDrained, SchemaError
 from ..observe import BatchSettled, in_batches
 from ..schema.url import VARIABLES, parse_database_url, parse_given_url
 from .database_wait import Unreachable, Waiting, explain, is_of_the_database
@@ -183,7 +183,10 @@ class Process:
             reason = explain(error, self._database)
             log.say("error", "the database refuses", reason=reason)
             return Exit.DATABASE
-        log.say_error("unexpected error", error)
+        if isinstance(error, LifespanError):
+            log.say_error("lifespan failed", error, reason=str(error))
+        else:
+            log.say_error("unexpected error", error)
         return Exit.ERROR
 
     def _stopped(self) -> Exit:

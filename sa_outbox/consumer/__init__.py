@@ -11,6 +11,7 @@ The path of an event, and the packages it passes:
 ====================  ============================================================================
 ``runner.py``         the consumer: one task group from the start to the last lease released
 ``assembly.py``       puts together what one run consists of
+``lifespans.py``      the program's own clients and pools, around all of its handlers
 ``supervisor.py``     starts and stops the services, from one list
 ``services/``         what runs beside the listeners: LISTEN, claims, verification, crons
 ``fan_out.py``        passes on what others notify beside new events

@@ -22,6 +22,7 @@ from .connection.engines import connect_to, engines, require_asyncio
 from .connection.schema_location import locate
 from .connection.shield import to_its_end
 from .drain import until_drained
+from .lifespans import Lifespans
 from .services.endpoints import Endpoints, EndpointWatcher
 from .services.registration import chosen, register
 from .services.watchdog import Watchdog
@@ -102,6 +103,9 @@ class Consumer:
         self._holds_leases = False
         """Of the last run: perhaps, for the database could not be asked at its end."""
         self._stop = anyio.Event()
+        self._grace_ends: float | None = None
+        """When handlers and lifespans have to have ended, in the time of the event loop."""
+        self._lifespans = Lifespans((), self._grace_left)
         self._progressed = Broadcast()
         self._services: Supervisor | None = None
 
@@ -120,27 +124,27 @@ class Consumer:
             self.observers.add(program_log(self.settings.log_level, self.settings.log_starts))
         made = engines(self._database, self._sync_engine, self._declared)
         try:
+            self._lifespans = Lifespans(tuple(self.outbox.lifespans), self._grace_left)
             with one_error(), Watchdog(self.settings.blocked_after, self.observers):
                 names = self.outbox.settings.names
                 self._tables = await to_its_end(locate(made.asynchronous, names))
-                if self._serves:
-                    self._endpoints = Endpoints(
-                        self.outbox, self._tables, made.asynchronous, self.observers
-                    )
-                    await self._serve_endpoints(made, task_status)
-                else:
-                    await self._run(made, task_status)
+                async with self._lifespans.around():
+                    await self._run_with_endpoints(made, task_status)
         finally:
             self._running = self._only_drains = self._again = False
             self._tally = None
             self._stop = anyio.Event()
+            self._grace_ends = None
             self._endpoints = None
             await best_effort(made.dispose(), CLOSE_SECONDS)
 
-    async def _serve_endpoints(self, made: Engines, task_status: TaskStatus[None]) -> None:
+    async def _run_with_endpoints(self, made: Engines, task_status: TaskStatus[None]) -> None:
         """Run, and again with other listeners whenever the table of endpoints was changed."""
-        endpoints = self._endpoints
-        assert endpoints is not None  # noqa: S101 - for the type checker
+        if not self._serves:
+            await self._run(made, task_status)
+            return
+        endpoints = Endpoints(self.outbox, self._tables, made.asynchronous, self.observers)
+        self._endpoints = endpoints
         await endpoints.read()
         while True:
             self._again = False
@@ -241,6 +245,7 @@ class Consumer:
             known = [each.name for each in self.outbox.listeners]
             known += [] if self._endpoints is None else self._endpoints.names
             await register(context, self._listeners, known)
+            await self._lifespans.enter()
             names = tuple(each.name for each in self._listeners)
             self.observers.emit(ConsumerStarted(self.owner, names))
             try:
@@ -272,11 +277,13 @@ class Consumer:
             # Cancelled from outside, or because one of the services failed: no time to finish.
             services.hurry()
             self.reason = self.reason or "cancelled"
+            self._grace_ends = anyio.current_time()
             self.observers.emit(ConsumerStopping(self.reason, 0.0))
             raise
 
     async def _wind_down(self, services: Supervisor) -> None:
         grace = self.settings.grace_period.total_seconds()
+        self._grace_ends = anyio.current_time() + grace
         self.observers.emit(ConsumerStopping(self.reason, grace))
         services.stop()
         await best_effort(services.leases.withdraw(), CLOSE_SECONDS)
@@ -286,6 +293,12 @@ class Consumer:
         services.cancel()
         while services.workload.holds_leases:
             await self._progressed.wait()
+
+    def _grace_left(self) -> float:
+        """Seconds that lifespans may take to end: what handlers have left of the grace period."""
+        if self._grace_ends is None:  # it has not begun to stop: something failed
+            return self.settings.grace_period.total_seconds()
+        return max(CLOSE_SECONDS, self._grace_ends - anyio.current_time())
 
     async def _leave(self, services: Supervisor) -> None:
         """The last words to the database. Nothing is worked for any more."""

@@ -1,4 +1,4 @@
-"""What a program declares: listeners and recurring events.
+"""What a program declares: listeners, recurring events and lifespans.
 
 ======================  ==========================================================================
 ``declaration.py``      what ``@outbox.listener(...)`` does with its arguments
@@ -9,6 +9,7 @@
 ``recurring.py``        what ``outbox.cron(...)`` makes
 ``cron.py``             when a recurring event is due, in a time zone
 ``cron_expression.py``  reading a cron expression
+``lifespan.py``         what ``@outbox.lifespan`` takes
 ======================  ==========================================================================
 
 Imports ``producer`` (a recurring event is checked like any other), ``policy`` and ``event``.

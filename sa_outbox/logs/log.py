@@ -109,10 +109,10 @@ class Log:
         if self._is_written(level):
             getattr(self._logger, level)(text, **values)
 
-    def say_error(self, text: str, error: BaseException) -> None:
+    def say_error(self, text: str, error: BaseException, **values: object) -> None:
         """Log an unexpected error with its traceback."""
-        name = type(error).__qualname__
-        self.say("error", text, error=name, exception=self._trace(error))
+        values |= {"error": type(error).__qualname__, "exception": self._trace(error)}
+        self.say("error", text, **values)
 
     def _trace(self, error: BaseException) -> str:
         if self._messages:

@@ -49,6 +49,7 @@ MADE: dict[str, Callable[[], OutboxError]] = {
     "CrossTenant": lambda: errors.CrossTenant("a.b"),
     "PayloadError": lambda: errors.PayloadError("why", path="$.a", field="headers"),
     "PayloadTooLarge": lambda: errors.PayloadTooLarge(5, 4, field="headers"),
+    "LifespanError": lambda: errors.LifespanError("why", lifespan="clients"),
     "NotWritten": lambda: errors.NotWritten("outbox", expected=2, written=1),
     "DuplicateEvent": lambda: errors.DuplicateEvent(
         "why", idempotency_key="k", duplicate_of=UUID(int=7)

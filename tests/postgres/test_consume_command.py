@@ -79,6 +79,14 @@ async def bill(event: Event) -> None:
         time.sleep(0.01)
 """
 
+LIFESPAN = """
+@outbox.lifespan
+async def client():
+    (here / "set up").touch()
+    yield
+    (here / "torn down").touch()
+"""
+
 Run = Callable[..., Command]
 
 
@@ -267,6 +275,72 @@ class TestStopping:
 
         assert command.ends() == 0
         assert command.says("stopping")["reason"] == "SIGTERM"
+
+
+class TestLifespan:
+    def test_it_ends_after_the_last_handler(
+        self, run: Run, folder: Path, add: Callable[..., None]
+    ) -> None:
+        add()
+        command = run(LIFESPAN + SLOW)
+        exists(folder, "begun")
+        assert (folder / "set up").exists()
+        command.signal(signal.SIGTERM)
+        command.says("stopping")
+        assert not (folder / "torn down").exists()
+        (folder / "go").touch()
+
+        assert command.ends() == 0
+        assert (folder / "ended").exists()
+        assert (folder / "torn down").exists()
+
+    def test_a_start_that_raises_ends_the_process_before_it_takes_anything(
+        self, run: Run, engine: Engine, folder: Path, add: Callable[..., None]
+    ) -> None:
+        """Even if it is about a connection: it is not the outbox's database that is away."""
+        add()
+        raises = f"""
+        import asyncpg
+
+        @outbox.lifespan
+        async def client():
+            raise asyncpg.CannotConnectNowError("{SECRET[::-1]}"[::-1])
+            yield
+        """
+        command = run(dedent(raises) + QUICK)
+
+        assert command.ends() == 1
+        line = command.says("lifespan failed")
+        assert "'client' raised CannotConnectNowError at the start" in line["reason"]
+        assert "in client" in line["exception"]
+        assert SECRET not in command.text
+        assert not command.lines("lease claimed")
+        assert not (folder / "handled").exists()
+        assert positions(engine) == {"billing": 0}
+
+    @pytest.mark.parametrize(("ending", "code"), [("asyncio.sleep(99)", 1), ("wait_for('x')", 6)])
+    def test_an_end_that_hangs_has_the_grace_period(
+        self, run: Run, engine: Engine, ending: str, code: int
+    ) -> None:
+        hangs = f"""
+        @outbox.lifespan
+        async def client():
+            yield
+            while True:
+                try:
+                    await {ending}
+                except asyncio.CancelledError:
+                    if {code} == 1:
+                        raise
+        """
+        command = run(dedent(hangs) + QUICK, "--grace-period", "0.1")
+        command.says("lease claimed")
+        command.signal(signal.SIGTERM)
+
+        assert command.ends(within=10) == code
+        assert command.says("stopped")
+        assert command.says("lifespan failed" if code == 1 else "ended by force")
+        assert held(engine) == 0
 
 
 class TestHandlersThatEndTheProcess:

@@ -7,7 +7,8 @@ A line that must be refused carries a ``type: ignore``, as in sessions.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
@@ -172,3 +173,32 @@ def declared() -> None:
     assert_type([each.name for each in outbox.listeners], list[str])
 
     outbox.listeners["sync"].batch_size = 5  # type: ignore[misc]
+
+
+@outbox.lifespan
+async def clients() -> AsyncIterator[None]:
+    yield
+
+
+@outbox.lifespan
+@asynccontextmanager
+async def pool() -> AsyncIterator[int]:
+    yield 1
+
+
+assert_type(clients(), AsyncIterator[None])
+
+
+@outbox.lifespan  # type: ignore[type-var]
+def sync_clients() -> Iterator[None]:
+    yield
+
+
+@outbox.lifespan  # type: ignore[type-var]
+async def a_value_that_nobody_gets() -> AsyncIterator[int]:
+    yield 1
+
+
+@outbox.lifespan  # type: ignore[type-var]
+async def with_an_argument(app: object) -> AsyncIterator[None]:
+    yield
