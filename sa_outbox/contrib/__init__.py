@@ -1,0 +1,9 @@
+"""For programs inside a framework. Nothing else in the package imports it.
+
+===========  =====================================================================================
+``asgi.py``  a consumer beside an ASGI application, and its requests as the context of events:
+             Starlette, FastAPI, Litestar
+===========  =====================================================================================
+
+Imports no framework: docs/fastapi.md shows what a program writes.
+"""
