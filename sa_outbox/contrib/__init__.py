@@ -5,5 +5,6 @@
              Starlette, FastAPI, Litestar
 ===========  =====================================================================================
 
-Imports no framework: docs/fastapi.md shows what a program writes.
+Imports no framework: docs/fastapi.md, docs/litestar.md, docs/flask.md and docs/dishka.md show what
+a program writes with each.
 """

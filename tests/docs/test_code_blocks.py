@@ -3,7 +3,8 @@
 The ``python`` blocks of one page are one program. It runs with warnings as errors and has one thing
 from us: ``DATABASE_URL``, the address of an empty database. What a reader need not see (imports, a
 fixture, a further assert) stands in a comment that begins with ``hidden:`` and is part of the
-program. Other blocks are not run; commands of ours in ``console`` blocks must exist.
+program. A comment ``needs: flask`` names packages without which a page is not run. Other blocks are
+not run; commands of ours in ``console`` blocks must exist.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # The page's own name for the file, and its text unchanged in length: a traceback names the line of
 # the page and shows it.
 RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv.pop(), 'exec'))"
+NEEDS = re.compile(r"^<!-- needs: (.+) -->$", re.MULTILINE)
 OPENING = re.compile(r"(?P<indent>[ >]*)(?P<fence>`{3,}|~{3,})(?P<language>\w*)")
 
 
@@ -86,6 +88,9 @@ def name_of(page: Path) -> str:
 @pytest.mark.timeout(180)  # some pages start servers of their own
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page).strip()], ids=name_of)
 def test_code_of_the_page_runs(page: Path, new_database: Callable[[], URL], tmp_path: Path) -> None:
+    for names in NEEDS.findall(page.read_text()):
+        for name in names.split(", "):
+            pytest.importorskip(name)
     url = new_database().render_as_string(hide_password=False)
     answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, str(page)],
