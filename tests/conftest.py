@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.drains import watch_drains
+from tests.support.introspection import remember_types
 from tests.support.server import TestServer, temporary_database
 from tests.support.spreading import spread
 
@@ -105,4 +106,11 @@ def anyio_backend() -> str:
 def _drains_hold_nothing() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         watch_drains(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _types_are_asked_for_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        remember_types(patch)
         yield

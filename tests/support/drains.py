@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     from sa_outbox.database.tables import Tables
 
 _HELD = """
-SELECT name FROM {listeners} WHERE locked_by = $1
+SELECT name FROM {listeners} WHERE locked_by = {owner}
 UNION ALL
-SELECT r.listener || ': ' || r.gaps::text FROM {ranges} AS r WHERE r.locked_by = $1
+SELECT r.listener || ': ' || CAST(r.gaps AS text) FROM {ranges} AS r WHERE r.locked_by = {owner}
 UNION ALL
 SELECT d.listener || ': delivery ' || d.position FROM {deliveries} AS d
-JOIN {ranges} AS r ON r.listener = d.listener AND r.number = d.range WHERE r.locked_by = $1
+JOIN {ranges} AS r ON r.listener = d.listener AND r.number = d.range WHERE r.locked_by = {owner}
 """
+
+
+def what_is_held(tables: Tables, owner: str) -> str:
+    """A statement with this parameter: names of what is leased to it."""
+    names = {each: quoted(getattr(tables, each)) for each in ("listeners", "ranges", "deliveries")}
+    return _HELD.format(owner=owner, **names)
 
 
 async def held_by(consumer: Consumer) -> list[str]:
@@ -39,11 +45,11 @@ async def held_by(consumer: Consumer) -> list[str]:
 
 
 async def _asked(connection: Any, tables: Tables, owner: str) -> list[Any]:
-    names = {each: quoted(getattr(tables, each)) for each in ("listeners", "ranges", "deliveries")}
+    statement = what_is_held(tables, "$1")
     try:
-        found: list[Any] = await connection.fetch(_HELD.format(**names), owner)
+        found: list[Any] = await connection.fetch(statement, owner)
     except asyncpg.InsufficientPrivilegeError:  # a role without queues may not see their ranges
-        found = await connection.fetch(_HELD.partition("UNION")[0].format(**names), owner)
+        found = await connection.fetch(statement.partition("UNION")[0], owner)
     return found
 
 

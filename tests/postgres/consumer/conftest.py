@@ -35,7 +35,7 @@ from sa_outbox.observe import DeliverySettled, Listening
 from sa_outbox.policy.delivery import is_legal
 from sa_outbox.settings import Notify
 from tests.support import PATIENCE, comes_true
-from tests.support.drains import held_by
+from tests.support.drains import what_is_held
 from tests.support.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -384,7 +384,8 @@ class Consumers:
             running.stopped.set()
 
     async def _check_what_is_left(self, consumer: Consumer) -> None:
-        assert await held_by(consumer) == []
+        held = what_is_held(consumer.outbox.tables, ":owner")
+        assert self._database.rows(held, owner=consumer.owner) == []
         announced = "SELECT owner FROM outbox_consumers WHERE owner = :owner"
         assert self._database.rows(announced, owner=consumer.owner) == []
         if not self._running:
