@@ -51,19 +51,15 @@ def stress_until_it_loses(reader: Reader, new_copy: Callable[[], str]) -> Findin
     return findings
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_eager_reader_keeps_every_promise(dsn: str, other_dsn: str, seed: int) -> None:
-    findings = stress(wrong_readers.reference_eager, dsn, other_dsn, seconds=9, seed=seed)
+def test_eager_reader_keeps_every_promise(dsn: str, other_dsn: str) -> None:
+    findings = stress(wrong_readers.reference_eager, dsn, other_dsn, seconds=9, seed=1)
 
     assert findings.broken() == set(), findings
     assert findings.id_inversions, "no commit overtook another: this was no stress"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_strict_reader_keeps_every_promise_and_the_order_of_ids(
-    dsn: str, other_dsn: str, seed: int
-) -> None:
-    findings = stress(wrong_readers.reference_strict, dsn, other_dsn, seconds=9, seed=seed)
+def test_strict_reader_keeps_every_promise_and_the_order_of_ids(dsn: str, other_dsn: str) -> None:
+    findings = stress(wrong_readers.reference_strict, dsn, other_dsn, seconds=9, seed=2)
 
     assert findings.broken(in_id_order=True) == set(), findings
 
