@@ -87,6 +87,8 @@ class Waiting:
         name = self._declared.name
         status = found.listeners.get(name)
         if status is None:
+            if found.event_type is not None and self._declared.wants(found.event_type):
+                raise ConfigError(f"listener {name!r} leaves this event out by its where=")
             raise ConfigError(f"listener {name!r} does not listen to {found.event_type!r}")
         if status.state == "unknown" and found.position is None:
             raise EventNotFound(

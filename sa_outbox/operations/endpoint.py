@@ -102,7 +102,7 @@ def endpoint_of(row: Any) -> Endpoint:
         secrets = tuple(_list(json.loads(row["secrets"])))
         if len(secrets) > MAX_SECRETS:
             raise ConfigError(f"it has {len(secrets)} secrets")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"endpoint {row['name']!r} is stored in a form that can't be read ({error}): remove it"
             " and add it again"

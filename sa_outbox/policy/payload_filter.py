@@ -23,8 +23,8 @@ _MAX_DEPTH = 10
 def filter_text(what: str, where: object) -> str:
     """*where* as JSON; the same text for the same filter. Raises :class:`ConfigError`, in which
     *what* is the filter's name."""
+    plain = _plain(what, where, _MAX_DEPTH)
     try:
-        plain = _plain(what, where, _MAX_DEPTH)
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False, sort_keys=True)
         size = len(text.encode())
     except ValueError as error:  # infinite, a lone surrogate, a number of too many digits
@@ -38,7 +38,7 @@ def _plain(what: str, fields: object, depth: int) -> dict[str, object]:
     if not isinstance(fields, Mapping) or not fields:
         raise ConfigError(
             f'{what} must name fields of the payload and their values, as {{"kind": "user"}}, not '
-            f"{fields!r}"
+            f"{fields!r:.100}"
         )
     if not depth:
         raise ConfigError(f"{what} has objects more than {_MAX_DEPTH} levels deep")

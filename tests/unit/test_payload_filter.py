@@ -18,6 +18,7 @@ TOO_DEEP["again"] = TOO_DEEP
 WRONG = {
     "nothing": ({}, "must name fields"),
     "no object": ("kind", "must name fields"),
+    "a long list": (["kind"] * 1000, "must name fields"),
     "an object without fields": ({"author": {}}, "must name fields"),
     "a list": ({"tags": ["a"]}, "'tags' must be text"),
     "bytes": ({"tag": b"a"}, "'tag' must be text"),
@@ -36,13 +37,15 @@ WRONG = {
 def test_what_no_payload_can_meet_is_refused_where_it_is_declared(where: Any, says: str) -> None:
     outbox = Outbox()
 
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as refused:
 
         @outbox.listener("billing", on="*", where=where)
         async def charge(event: Event[Any]) -> None: ...
 
     with pytest.raises(ConfigError, match=says):
         Delivering(on=("*",), where=where)
+    assert str(refused.value).count("where") == 1
+    assert len(str(refused.value)) < 300
 
 
 def test_the_same_filter_has_the_same_text_however_it_is_written() -> None:

@@ -381,6 +381,18 @@ def test_what_is_not_sealed_is_not_stored(
     assert database.rows("SELECT * FROM outbox_endpoints") == []
 
 
+WRONG_SETTINGS = [
+    '"probe_interval": 0',
+    '"probe_interval": "x"',
+    '"probe_interval": 1e300',
+    '"retry_410": "yes"',
+    '"where": "x"',
+    '"where": []',
+    '"where": {}',
+    '"where": {"tags": ["a"]}',
+]
+
+
 async def test_rows_of_any_shape_are_left_out_and_the_others_are_served(
     outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
 ) -> None:
@@ -393,6 +405,13 @@ async def test_rows_of_any_shape_are_left_out_and_the_others_are_served(
         ("""'{"on": ["*"], "tenant": []}'""", "'[]'"),
         ("""'{"on": [1]}'""", "'[]'"),
         ("""'{"on": "*"}'""", "'[]'"),
+        *((f"""'{{"on": ["*"], {each}}}'""", "'[]'") for each in WRONG_SETTINGS),
+        ("""('{"on": ["*"], "where": {"n": 1' || repeat('0', 5000) || '}}')::jsonb""", "'[]'"),
+        (
+            """('{"on": ["*"], "where": {"n": ' || repeat('[', 3000) || repeat(']', 3000) || '}}')
+            ::jsonb""",
+            "'[]'",
+        ),
         (SETTINGS, "'[5]'"),
         (SETTINGS, "'{}'"),
         (SETTINGS, "'7'"),

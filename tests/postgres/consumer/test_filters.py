@@ -307,6 +307,8 @@ class TestWhatIsLeftOut:
             cancelled = outbox.cancel(connection, bot)
             with pytest.raises(ConfigError, match="leaves this event out"):
                 outbox.cancel(connection, bot, listener="queue")
+            with pytest.raises(ConfigError, match="leaves this event out"):
+                outbox.wait(database.engine, bot, listener="queue")
             assert outbox.cancel(connection, user) == {
                 "queue": "done",
                 "billing": "ordered",
