@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sa_outbox.policy.delivery import OUTCOMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ..handler.delivery import InFlight
 
@@ -74,8 +74,13 @@ class Tally:
             (listener, item.position) for item in items if item.outcome != "hold"
         )
 
-    def settled(self, listener: str, items: Iterable[InFlight]) -> None:
+    def settled(self, listener: str, items: Sequence[InFlight]) -> None:
         """The outcomes of *items* are committed."""
+        if self._limit is None and not self._waiting:
+            # As in nearly every drain. One by one, they would cost it a tenth.
+            others = [item for item in items if item.outcome != "done"]
+            self._counts["done"] += len(items) - len(others)
+            items = others
         for item in items:
             place = (listener, item.position)
             if place in self._in_flight:
