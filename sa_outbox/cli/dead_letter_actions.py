@@ -179,16 +179,18 @@ def _resolve(
     yes: bool,
 ) -> None:
     if wanted is None:
-        for each in ids:
-            show_one(place, each)
+        _require_all(place, ids, what)
         count = len(ids)
     else:
         count = _count(place, wanted)
         if not count:
             require_known(place, wanted)
     some = counted(count, "dead letter")
-    if dry_run or not count:
+    if dry_run:
         click.echo(f"{some} would be {what}")
+        return
+    if not count:
+        click.echo(f"{some} {what}: no open one matches")
         return
     if wanted is not None or count > 1:
         click.echo(f"{identity(place)}:\n{some} will be {what}.", err=True)
@@ -208,6 +210,15 @@ def _resolve(
         )
         if wanted is None:
             raise click.exceptions.Exit(1)
+
+
+def _require_all(place: Place, ids: tuple[int, ...], what: str) -> None:
+    """Before anything is changed: a typo in the last id must not leave the others half done."""
+    for each in ids:
+        try:
+            show_one(place, each)
+        except click.ClickException as error:
+            raise click.ClickException(f"{error.message}; nothing was {what}") from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NARROWEST = 8
+NARROWEST = 4
 """Minimum width of a column when the terminal is too narrow for all of them."""
 MASKED = "***"
 _NAMES: dict[type, list[str]] = {}
@@ -38,15 +38,20 @@ def escaped(value: object, *, lines: bool = False) -> str:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, width: int = 0) -> str:
     """Aligned columns, two spaces between them; numbers right-aligned. If it is wider than the
-    terminal, the widest columns are truncated first; without a terminal nothing is."""
+    terminal, empty columns are left out, then the widest are truncated first; without a terminal
+    nothing is."""
     cells = [[escaped(value) for value in row] for row in rows]
     widths = [
         max([_width(header), *(_width(row[at]) for row in cells)])
         for at, header in enumerate(headers)
     ]
     room = width or _terminal_width()
-    while room and sum(widths) + 2 * (len(widths) - 1) > room and max(widths) > NARROWEST:
-        widths[widths.index(max(widths))] -= 1
+    if room and _line_width(widths) > room:
+        full = [at for at in range(len(headers)) if not cells or any(row[at] for row in cells)]
+        headers, widths = [headers[at] for at in full], [widths[at] for at in full]
+        rows, cells = _columns(rows, full), _columns(cells, full)
+        while _line_width(widths) > room and max(widths) > NARROWEST:
+            widths[widths.index(max(widths))] -= 1
     right = [
         bool(rows) and all(isinstance(row[at], (int, float)) or row[at] is None for row in rows)
         for at in range(len(headers))
@@ -141,6 +146,14 @@ def facts(pairs: Mapping[str, object]) -> str:
     """``name  value`` line by line."""
     size = max(map(len, pairs))
     return "\n".join(f"{name:<{size}}  {escaped(value)}" for name, value in pairs.items())
+
+
+def _line_width(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _columns(rows: Sequence[Sequence[Any]], chosen: Sequence[int]) -> list[list[Any]]:
+    return [[row[at] for at in chosen] for row in rows]
 
 
 def _masked(value: Any, masks: frozenset[str]) -> Any:

@@ -197,14 +197,15 @@ def _rendered(found: EventDetail, masks: tuple[str, ...]) -> str:
         [
             name,
             each.state,
-            each.attempts,
-            moment(each.due_at),
+            # A success leaves no row that counts them: 0 would look like "never attempted".
+            "-" if each.state == "succeeded" and not each.attempts else each.attempts,
+            moment(each.due_at or each.finished_at),
             each.last_error_code or "-",
             each.last_error or each.cancel_reason or each.result_ref or "-",
         ]
         for name, each in found.listeners.items()
     ]
-    headers = ("LISTENER", "STATE", "ATTEMPTS", "DUE", "CODE", "ERROR OR RESULT")
+    headers = ("LISTENER", "STATE", "ATTEMPTS", "DUE OR FINISHED", "CODE", "ERROR OR RESULT")
     return "\n".join(
         [
             facts(shown),

@@ -110,6 +110,7 @@ class Waiting:
         error = NotFinished(
             f"listener {self._declared.name!r} has not finished event {self._wanted['event_id']} "
             f"within {self._timeout}: it is {status.state}"
+            + (". Does a consumer run?" if status.state == "pending" else "")
         )
         error.state = status.state
         raise error

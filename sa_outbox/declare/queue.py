@@ -58,8 +58,10 @@ class QueueDeclaration:
         types = () if settings is None else settings.category_by_type.types_of(self.name)
         if not types:
             raise ConfigError(
-                f"no category has the queue {self.name!r}: map event types to one that has, with "
-                "categories= of the outbox, or name the event types with on()"
+                f"no category has the queue {self.name!r}, so it would get no events. Name its "
+                f'event types: @outbox.queue({self.name!r}).on("order.placed"); or map event '
+                f'types to the queue: Outbox(categories={{"order.*": Category("orders", '
+                f"queue={self.name!r})}})"
             )
         self._add(handler, types)
         return handler

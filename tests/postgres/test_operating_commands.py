@@ -91,6 +91,24 @@ def test_events_are_listed_without_and_shown_with_their_payload(run: Any) -> Non
     assert len(json.loads(run("events", "list", "--since", "1h", "--json").stdout)["events"]) == 10
 
 
+def test_an_event_that_succeeded_is_not_shown_with_no_attempt_and_says_when(
+    run: Any, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO outbox_results"
+                " (event_id, listener, result_ref, recorded_at, expires_at)"
+                " SELECT event_id, 'mail', 'x/5.csv', '2026-01-02 03:04:05Z', 'infinity'"
+                " FROM outbox WHERE id = 5"
+            )
+        )
+    line = next(
+        each for each in run("events", "show", "5").stdout.splitlines() if each.startswith("mail")
+    )
+    assert line.split() == ["mail", "succeeded", "-", "2026-01-02", "03:04:05Z", "-", "x/5.csv"]
+
+
 def test_dead_letters_are_listed_shown_and_counted(run: Any) -> None:
     listed = run("dead-letters", "list", "--listener", "mail", "--limit", "2")
     assert "4111" not in listed.stdout
@@ -114,10 +132,13 @@ def test_many_are_replayed_after_a_look_and_a_yes(run: Any, engine: Engine) -> N
     assert value(engine, count) == 2
     run("dead-letters", "replay", code=2)
     run("dead-letters", "replay", "1", "--all", code=2)
-    run("dead-letters", "replay", "99", code=1)
+    wrong = run("dead-letters", "replay", "2", "99", "--yes", code=1)
+    assert wrong.stderr == "Error: there is no dead letter 99; nothing was replayed\n"
     run("dead-letters", "replay", "1", code=1)  # it was
     assert "1 dead letter replayed" in run("dead-letters", "replay", "2").stdout
-    assert run("dead-letters", "replay", "--all", "--yes").stdout.startswith("0 ")
+    assert run("dead-letters", "replay", "--all", "--yes").stdout == (
+        "0 dead letters replayed: no open one matches\n"
+    )
 
 
 def test_they_are_discarded_and_edited_with_who_and_why(run: Any, engine: Engine) -> None:

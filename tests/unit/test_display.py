@@ -42,7 +42,24 @@ def test_a_table_is_no_wider_than_the_terminal(
 
     assert len(lines) == 1 + len(rows)
     cells = [_width(line) for line in lines]  # some characters take two, some none
-    assert max(cells) <= max(width, 8 * 3 + 4)
+    assert max(cells) <= max(width, 4 * 3 + 4)
+
+
+def test_eleven_columns_fit_into_eighty_cells() -> None:
+    row = [7, "2026-11-18 15:02:39Z", *["x" * 12] * 8, "an error with a long text " * 3]
+    lines = click.unstyle(table([f"HEADER {n}" for n in range(11)], [row], width=80)).splitlines()
+
+    assert max(map(len, lines)) <= 80
+
+
+def test_where_there_is_no_room_empty_columns_are_left_out_first() -> None:
+    headers, rows = ("TYPE", "KEY", "EVENT ID"), [["order.placed", None, "0123456789"]]
+
+    assert click.unstyle(table(headers, rows, width=24)).splitlines() == [
+        "TYPE          EVENT ID",
+        "order.placed  0123456789",
+    ]
+    assert "KEY" in table(headers, rows, width=40)
 
 
 def test_wide_characters_take_two_cells() -> None:

@@ -60,7 +60,7 @@ class TestOneHandler:
     def test_a_queue_that_no_category_names_needs_types(self) -> None:
         outbox = Outbox(categories={"report.*": "export"})
 
-        with pytest.raises(ConfigError, match=r"no category has the queue 'mine'.*on\(\)"):
+        with pytest.raises(ConfigError, match=r"no category has the queue 'mine'.*\.on\("):
             outbox.queue("mine")(one)
         assert len(outbox.listeners) == 0
 

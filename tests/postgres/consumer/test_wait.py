@@ -129,6 +129,7 @@ class TestErrors:
 
         assert isinstance(no.value, TimeoutError)
         assert no.value.state == "pending"
+        assert str(no.value).endswith("it is pending. Does a consumer run?")
         assert async_engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
 
     async def test_an_event_that_does_not_exist(
