@@ -32,7 +32,7 @@ class Clock:
         self._ahead = _NOT_MOVED
         self._frozen_at: datetime | None = None
         self._watchers: list[Callable[[], object]] = []
-        self.moves = 0
+        self.moves: int = 0
         """How often it was moved."""
 
     @property
@@ -115,4 +115,4 @@ class Clock:
             moved()
 
 
-clock = Clock()
+clock: Clock = Clock()

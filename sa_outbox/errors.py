@@ -418,7 +418,7 @@ class SchemaError(OutboxError):
 
     def __init__(self, message: str, *, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
         """What is wrong, one sentence each."""
 
 
@@ -476,7 +476,7 @@ class NotDrained(OutboxError):
 
     def __init__(self, message: str, *, waiting: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.waiting = dict(waiting or {})
+        self.waiting: dict[str, str] = dict(waiting or {})
         """Relays whose receiver is unreachable, each with the class of its last error. If there are
         any, everything else is handled."""
 
@@ -566,7 +566,7 @@ class SomeFailed(OutboxError):
                     f"{type(event_id).__name__} to {type(error).__name__}"
                 )
         super().__init__(f"{len(errors)} events of the batch failed")
-        self.errors = dict(errors)
+        self.errors: dict[UUID, BaseException] = dict(errors)
 
 
 class RelayError(OutboxError):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .policy.delivery import Reason
     from .policy.failure import Failure
 
-log = logging.getLogger("sa_outbox.observe")
+log: logging.Logger = logging.getLogger("sa_outbox.observe")
 
 
 @dataclass(slots=True)
@@ -630,9 +630,11 @@ class Observers:
 
     def _sort(self) -> None:
         self._all = tuple(self._observers)
-        self.batched = tuple(each for each in self._all if getattr(each, "wants_batches", False))
+        self.batched: tuple[Observer, ...] = tuple(
+            each for each in self._all if getattr(each, "wants_batches", False)
+        )
         """Those that get ``BatchSettled``."""
-        self.single = tuple(
+        self.single: tuple[Observer, ...] = tuple(
             each
             for each in self._all
             if each not in self.batched and getattr(each, "wants_settled", True)

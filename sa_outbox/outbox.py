@@ -94,13 +94,13 @@ class Outbox(Producer):
                 alerts=alerts,
             )
         )
-        self.listeners = Listeners(self.settings)
-        self.crons = Crons()
+        self.listeners: Listeners = Listeners(self.settings)
+        self.crons: Crons = Crons()
         self.lifespans: list[Lifespan] = []
         """Entered in this order by a consumer, and left in the reverse order."""
         self.endpoints: EndpointOptions | None = None
         """How the webhook endpoints in the database are served; None: they are not."""
-        self.inbox = Inbox(self.tables, self.settings.names)
+        self.inbox: Inbox = Inbox(self.tables, self.settings.names)
         """For the receiving side: act on another system's message exactly once."""
         self._cancelling = Cancelling(self.tables, self.settings, self.listeners)
         self._status = Statuses(self.tables, self.settings, self.listeners)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ..errors import ConfigError, DecodeError, UnknownEventType
 from .event import Json
@@ -180,9 +180,9 @@ def build(cls: Any, payload: Any, name: str) -> Any:
         raise DecodeError(f"the payload of {name!r} does not fit {shown}") from error
 
 
-event_types = EventTypes()
-event_type = event_types.register
-upcaster = event_types.upcast
+event_types: EventTypes = EventTypes()
+event_type: Final = event_types.register
+upcaster: Final = event_types.upcast
 
 
 def version_of(headers: Mapping[str, str | int]) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .pending import Pending
     from .write import Writer
 
-log = logging.getLogger("sa_outbox")
+log: logging.Logger = logging.getLogger("sa_outbox")
 
 HOOKS: Final = (
     "after_attach",

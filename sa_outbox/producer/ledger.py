@@ -39,13 +39,13 @@ class Ledger:
 
     def __init__(self) -> None:
         self.pending: list[Pending] = []
-        self.writing = False
+        self.writing: bool = False
         self.reset()
 
     def reset(self) -> None:
         """A root transaction ended, one way or another: forget everything about it."""
         self.pending = []
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
         self.wrote_on: Engine | None = None
         self.added: Added = {}
         """How many events of each type were written: by the savepoint they were written in, None

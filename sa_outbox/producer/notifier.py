@@ -54,7 +54,7 @@ FORK_SECONDS = 0.5
 """Maximum seconds a fork waits for the thread to leave the driver. That takes longer only if a
 server is silent, and then no lock is held."""
 
-log = logging.getLogger("sa_outbox.notifier")
+log: logging.Logger = logging.getLogger("sa_outbox.notifier")
 
 
 @dataclass(eq=False, slots=True)
@@ -280,7 +280,7 @@ class Notifier:
 _inherited: list[object] = []
 """The parent's connections, in a child: referenced so that nothing closes or collects them."""
 
-notifier = Notifier()
+notifier: Notifier = Notifier()
 """The process-wide notifier. Others are for tests: they ignore fork and exit."""
 
 os.register_at_fork(

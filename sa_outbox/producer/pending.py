@@ -64,16 +64,16 @@ class Pending:
         *,
         refused_twice: bool = False,
     ) -> None:
-        self.event = event
-        self.refused_twice = refused_twice
-        self.entity = entity
-        self.order = next(_orders)
+        self.event: Event[Any] = event
+        self.refused_twice: bool = refused_twice
+        self.entity: object = entity
+        self.order: int = next(_orders)
         self.scope: SessionTransaction | None = None
-        self.dropped = False
+        self.dropped: bool = False
         self._fixed = fixed
         self._payload = payload
         self._key = key
-        self.size = len(fixed) + (len(payload) if isinstance(payload, str) else 0)
+        self.size: int = len(fixed) + (len(payload) if isinstance(payload, str) else 0)
 
     @property
     def is_deferred(self) -> bool:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.orm import Session, scoped_session
 
+    from ..database.tables import Tables
     from ..event.event import Deferred, Event, EventOptions, Json
-    from ..settings import Settings
+    from ..policy.admission import Admission
+    from ..settings import Limits, Settings
     from .install import AnySession
     from .ledger import Added
     from .pending import Pending
@@ -40,11 +42,11 @@ class Producer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.limits = settings.limits
-        self.tenant_setting = settings.tenant_setting
-        self.admission = settings.admission
-        self.tables = tables(settings.names)
-        self.observers = Observers()
+        self.limits: Limits = settings.limits
+        self.tenant_setting: str | None = settings.tenant_setting
+        self.admission: Admission | None = settings.admission
+        self.tables: Tables = tables(settings.names)
+        self.observers: Observers = Observers()
         """Called after each commit with events, with ``EventsAdded``."""
         self._poke = self._wake()
         writer = Writer(self.tables, settings, self.observers)

@@ -43,7 +43,7 @@ class Sender:
 
     def __init__(self, engine: Engine) -> None:
         url = engine.url
-        self.name = f"{url.database or 'database'} at {url.host or 'local socket'}"
+        self.name: str = f"{url.database or 'database'} at {url.host or 'local socket'}"
         """For the log. Not the URL: its password and query must not appear."""
         self._password = url.password
         self._connection: DBAPIConnection | None = None

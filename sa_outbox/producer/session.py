@@ -160,7 +160,7 @@ class OutboxSession(_AddsEvents, Session):
 class AsyncOutboxSession(_AddsEvents, AsyncSession):
     """An ``AsyncSession`` with ``add_event``. Made by ``outbox.async_sessionmaker(engine)``."""
 
-    sync_session_class = OutboxSession
+    sync_session_class: type[Session] = OutboxSession
     sync_session: OutboxSession  # pyright: ignore[reportIncompatibleVariableOverride]  # as made by sync_session_class
 
     def _events_session(self) -> OutboxSession:

@@ -8,6 +8,11 @@ from ..sql.log.events import claim_idempotency_keys, insert_events
 from ..sql.people.audit import record_added
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy import Insert
+    from sqlalchemy.sql.dml import ReturningInsert
+
     from ..database.tables import Tables
     from ..settings import Settings
 
@@ -17,6 +22,6 @@ class Statements:
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
         # SQLAlchemy keeps it for INSERT only on request: the number of rows written.
-        self.insert = insert_events(tables).execution_options(preserve_rowcount=True)
-        self.claim = claim_idempotency_keys(tables)
-        self.record = record_added(tables) if settings.audit == "all" else None
+        self.insert: Insert = insert_events(tables).execution_options(preserve_rowcount=True)
+        self.claim: ReturningInsert[str, str, str, UUID] = claim_idempotency_keys(tables)
+        self.record: Insert | None = record_added(tables) if settings.audit == "all" else None
