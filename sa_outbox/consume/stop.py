@@ -48,7 +48,7 @@ class Ending:
     def __init__(
         self, log: Log, grace: float, *, stop: Callable[[str], None], cancel: Callable[[], None]
     ) -> None:
-        self.started = False
+        self.started: bool = False
         """The consumer has started its work and can be stopped gracefully."""
         self.code: int | None = None
         """Set when everything was cancelled: the exit code for that."""

@@ -77,11 +77,11 @@ class Consumer:
         observers: Iterable[Observer] = (),
     ) -> None:
         self.outbox = outbox
-        self.settings = settings or ConsumerSettings()
-        self.observers = Observers(tuple(observers))
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.reason = ""
-        self.stop_reason = StopReason.REQUESTED
+        self.settings: ConsumerSettings = settings or ConsumerSettings()
+        self.observers: Observers = Observers(tuple(observers))
+        self.owner: str = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.reason: str = ""
+        self.stop_reason: StopReason = StopReason.REQUESTED
         """Why it stopped."""
         self._declared: Sequence[Listener] = chosen(outbox, listeners)
         self._serves = outbox.endpoints is not None and listeners is None

@@ -50,7 +50,7 @@ class Query:
 
     def __init__(self, clause: TextClause | Select[Any] | Insert) -> None:
         compiled: Any = clause.compile(dialect=_DIALECT)
-        self.clause = clause
+        self.clause: TextClause | Select[Any] | Insert = clause
         self.sql: str = compiled.string
         self._names: list[str] = list(compiled.positiontup or ())
         self._defaults: dict[str, Any] = {**compiled.params, "now": None}  # the server's clock
@@ -77,8 +77,8 @@ class Connection:
     __slots__ = ("_begin", "driver", "timeout")
 
     def __init__(self, driver: Driver, timeout: float, begin: str) -> None:
-        self.driver = driver
-        self.timeout = timeout
+        self.driver: Driver = driver
+        self.timeout: float = timeout
         self._begin = begin
 
     async def rows(self, query: Query, /, **values: Any) -> list[Any]:

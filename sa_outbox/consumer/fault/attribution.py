@@ -46,7 +46,7 @@ class Lost(Exception):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
         self.cause = cause
-        self.at = monotonic()
+        self.at: float = monotonic()
 
 
 class Refused(Exception):

@@ -71,12 +71,12 @@ class CrashQuarantine:
         self._with_rows = bool(crashes)
         """Some that were due at the takeover may not have been attempted yet."""
         self._is_a_range = False
-        self.is_on = self._is_needed()
-        self.is_over = False
+        self.is_on: bool = self._is_needed()
+        self.is_over: bool = False
         """Everything that was in flight has been attempted: the crashes can be forgotten."""
-        self.alone = False
+        self.alone: bool = False
         """Suspects are attempted one by one, with nothing else in flight."""
-        self.window = 0
+        self.window: int = 0
         """Maximum number of events that may be read and not settled."""
         self._look()
 

@@ -46,7 +46,9 @@ class ReadRefused(Exception):
 
     def __init__(self, query: Query, values: dict[str, Any], error: Exception) -> None:
         super().__init__(query, error)
-        self.query, self.values, self.error = query, values, error
+        self.query: Query = query
+        self.values: dict[str, Any] = values
+        self.error: Exception = error
 
 
 class ParkRefused(Exception):
@@ -54,7 +56,8 @@ class ParkRefused(Exception):
 
     def __init__(self, documents: Documents, error: Exception) -> None:
         super().__init__(error)
-        self.documents, self.error = documents, error
+        self.documents: Documents = documents
+        self.error: Exception = error
 
 
 class Refusals:

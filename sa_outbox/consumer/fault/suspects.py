@@ -65,7 +65,7 @@ class Suspects:
         """By listener and position."""
         self._outage = 0
         self._over_at = -inf
-        self.is_out = False
+        self.is_out: bool = False
         """The server became unreachable, and no session has reached it since."""
         self._turn = anyio.Lock()
 

@@ -73,17 +73,17 @@ class HandlerCall:
         self.argument: Any = None
         """The event or events being handled."""
         self._timeout = None if listener.timeout is None else listener.timeout.total_seconds()
-        self.deadline = Deadline(self._timeout, self._ignored)
+        self.deadline: Deadline = Deadline(self._timeout, self._ignored)
         self._returned = ReturnedValues(listener.name, observers)
         self._tracing = tracing.present
         is_bare = call.is_async and call.session == "none" and not call.batch
-        self.is_plain = is_bare and self._tracing is None
+        self.is_plain: bool = is_bare and self._tracing is None
         """Whether ``sweep`` may be used."""
         # Of a batch, an event that can't be read must fail alone; a span reads the headers.
         load = load_whole if call.batch or self._tracing is not None else load_event
         self._load = load if listener.forwarding is None else load_to_forward
         self._wanted = call.payload if listener.forwarding is None else listener.forwarding.payload
-        self.give_way_at = 0.0
+        self.give_way_at: float = 0.0
         self._context_is_used = False
         self._prelude = Prelude(listener, observers, owner)
 

@@ -37,13 +37,13 @@ class Deadline:
         self._seconds = seconds
         self._on_stuck = on_stuck
         self._scope: CancelScope | None = None
-        self.is_calling = False
+        self.is_calling: bool = False
         """Between ``begin`` and the end of the call, when the caller resets it."""
         self._started = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.is_late = False
+        self.is_late: bool = False
         """The time limit was exceeded."""
-        self.is_over = False
+        self.is_over: bool = False
         """The call was cancelled, whether or not it reacted."""
 
     def begin(self, now: float) -> None:

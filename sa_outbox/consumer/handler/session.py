@@ -18,7 +18,8 @@ from sa_outbox.sql.server.transactions import PING, ping
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy.orm import SessionTransaction
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session, SessionTransaction
 
 # In a stricter one, the statement that moves the cursor would not see, or not be allowed to touch,
 # a row that was renewed or moved since the handler began.
@@ -32,7 +33,7 @@ class HandlerSession(OutboxSession):
     cursor, and happen a second time.
     """
 
-    guarded = False
+    guarded: bool = False
     violation: HandlerMustNotCommit | None = None
     """What the handler tried, even if it caught the error."""
     outbox_host: HandlerSession | None = None
@@ -44,6 +45,9 @@ class HandlerSession(OutboxSession):
     savepoints = 0
     """How many the handlers of this transaction have set."""
     _guest: HandlerSession | None = None
+    bind: Engine | Connection | None
+    lent: Connection
+    """The connection that the handler has."""
 
     def commit(self) -> None:
         self._check("commit()")
@@ -101,7 +105,6 @@ class HandlerSession(OutboxSession):
         """Guard the transaction that was begun."""
         self._root = self.get_transaction()
         self.lent = self._connected
-        """The connection that the handler has."""
         self._begun = self.lent.get_transaction()
         if self.outbox_host is None:
             # Session.commit is refused below; the connection's own would bypass it.
@@ -233,7 +236,7 @@ class HandlerSession(OutboxSession):
 
 
 class AsyncHandlerSession(AsyncOutboxSession):
-    sync_session_class = HandlerSession
+    sync_session_class: type[Session] = HandlerSession
     sync_session: HandlerSession  # pyright: ignore[reportIncompatibleVariableOverride]  # as made by sync_session_class
 
     async def flush_if_changed(self) -> None:

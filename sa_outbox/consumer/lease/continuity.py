@@ -66,7 +66,7 @@ def is_gone(newest: Newest, found: UUID | None, *, drawn: int | None, sure: bool
 
 class Continuity:
     def __init__(self, horizon: Horizon) -> None:
-        self.era = 0
+        self.era: int = 0
         """How often memory has been in doubt."""
         self.newest: Newest | None = None
         self._horizon = horizon

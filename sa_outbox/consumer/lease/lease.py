@@ -31,7 +31,7 @@ class Lease:
         self.listener: str = row["name"]
         self.part: int = row["part"]
         """Which partition of the listener, or which range of a queue."""
-        self.key = (self.listener, self.part)
+        self.key: tuple[str, int] = (self.listener, self.part)
         self.partition: int = row.get("partition", self.part)
         self.count = 1
         """How many partitions the listener has."""
@@ -53,10 +53,10 @@ class Lease:
         self._progress: Progress | None = None
         self._trusted_until = began + TRUSTED * duration
         self._duration = duration
-        self.is_lost = False
+        self.is_lost: bool = False
         self.is_blamed = False
         """It ended, and an event may be to blame: its process was not awake meanwhile."""
-        self.is_outdated = False
+        self.is_outdated: bool = False
         """The database lost what was written under it, or events that were read: a failover."""
         self.is_over = False
         """For a range: all of it is settled, so there is nothing to release."""
@@ -102,7 +102,7 @@ class Lease:
         self.retry_count: int = row["retry_count"]
         self.retry_position: int | None = row["retry_position"]
         self.retry_in: float | None = row["retry_in"]
-        self.suspects = [int(each) for each in json.loads(row["suspects"])]
+        self.suspects: list[int] = [int(each) for each in json.loads(row["suspects"])]
         """Positions of events that a holder was attempting when it vanished."""
 
     def renewed(self, began: float | None = None) -> None:

@@ -39,9 +39,9 @@ class DueDeliveries:
         self._reads = reads
         self.occupied: set[str | None] = set()
         """Keys with a parked delivery: their new events go behind it. None: one without a key."""
-        self.next_at = inf
+        self.next_at: float = inf
         """When the next delivery is due, if there is one."""
-        self.refresh_at = 0.0
+        self.refresh_at: float = 0.0
         """When to ask the database again; 0: it was not asked since something changed."""
         self._refresh_every = renew_every(context.settings.lease_duration.total_seconds())
         """Seconds after which to ask again: a replay sends a notification, which may be lost."""

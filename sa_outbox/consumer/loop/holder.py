@@ -59,7 +59,7 @@ class HeldLeases(Generic[S]):
         self._make = make
         # By lease, not by key: one that is lost may end after its successor has begun here.
         self._scopes: dict[Lease, CancelScope] = {}
-        self.is_stopping = False
+        self.is_stopping: bool = False
 
     @property
     def held(self) -> Mapping[tuple[str, int], Lease]:

@@ -29,7 +29,7 @@ class Lanes:
         self._rest: dict[object, deque[InFlight]] = {}
         self._ready: deque[object] = deque()
         self._running: set[object] = set()
-        self.count = 0
+        self.count: int = 0
         """Events that wait; those that run are not among them."""
         self.ready_at: float | None = None
         """When something may be taken that may not now; None: nothing but what is ``ready``."""

@@ -88,7 +88,7 @@ class LimitedLanes:
         self._clock = clock
         self._waiting: OrderedDict[str | None, deque[InFlight]] = OrderedDict()
         self._running: dict[object, str | None] = {}
-        self.count = 0
+        self.count: int = 0
         self._ready_at = 0.0
 
     @property

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.declare.listener import Listener
 
+    from ..connection.statements import Statements
     from ..lease.lease import Lease
     from ..shared.context import ConsumerContext
     from .limits import AnyLanes
@@ -54,17 +55,17 @@ class LogSource:
         self._lease = lease
         self._progress = progress
         self._quarantine = quarantine
-        self.statements = context.statements
+        self.statements: Statements = context.statements
         self._is_one_at_a_time = listener.order_mode.is_one_at_a_time
         self._lane = listener.order_mode.lane
         one_by_one = listener.concurrency == 1 and not listener.call.batch
         self.lanes: AnyLanes = OneLane() if one_by_one else Lanes()
         self._refusals = context.refusals[listener.name]
         reader = Reader(listener, context.tables, lease.part, lease.count, self._refusals)
-        self.new = NewEvents(
+        self.new: NewEvents = NewEvents(
             reader, lease, progress, context.horizon, context.continuity, context.connections
         )
-        self.due = DueDeliveries(context, listener, lease, reader.reads)
+        self.due: DueDeliveries = DueDeliveries(context, listener, lease, reader.reads)
         self._taken_over_at: float | None = None
         """By the database's clock, or a little later; asked for when it is needed."""
 

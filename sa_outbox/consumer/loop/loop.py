@@ -59,7 +59,7 @@ class DeliveryLoop(Generic[S]):
         self.lease = lease
         self.source = source
         self.progress = progress
-        self.settlement = SettlementBuffer(
+        self.settlement: SettlementBuffer = SettlementBuffer(
             context,
             lease,
             progress,
@@ -68,8 +68,8 @@ class DeliveryLoop(Generic[S]):
             unfollow=source.unfollow,
             after=self._settled,
         )
-        self.is_stopping = False
-        self.in_flight = 0
+        self.is_stopping: bool = False
+        self.in_flight: int = 0
         """Deliveries that tasks have."""
         self.outage: BaseException | None = None
         """What the database raised, when that has ended ``run``."""

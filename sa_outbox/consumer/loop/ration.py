@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ..handler.delivery import InFlight
     from ..shared.tally import Tally
@@ -19,9 +19,9 @@ class RationedLanes:
         self._lanes = lanes
         self._tally = tally
         self._listener = listener
-        self.is_one = lanes.is_one
-        self.free = lanes.free
-        self.remove = lanes.remove
+        self.is_one: bool = lanes.is_one
+        self.free: Callable[[object], None] = lanes.free
+        self.remove: Callable[[object], list[InFlight]] = lanes.remove
 
     @property
     def count(self) -> int:

@@ -71,10 +71,10 @@ class Reader:
         count: int = 1,
         refusals: Refusals | None = None,
     ) -> None:
-        self.reads = Reads(refusals)
+        self.reads: Reads = Reads(refusals)
         self._wants = listener.wants
         self._part, self._count = part, count
-        self.waits_at_holes = listener.order_mode.waits_at_holes
+        self.waits_at_holes: bool = listener.order_mode.waits_at_holes
         self._gap_wait = None if listener.gap_wait is None else listener.gap_wait.total_seconds()
         self._filter = where = listener.payload_filter
         self._chosen = chosen = tables, listener.on, None if count == 1 else (part, count)

@@ -29,12 +29,12 @@ class Station:
             reason = f"a handler of {handler.name!r} ignored its cancellation"
             context.stop(StopReason.STUCK, reason)
 
-        self.call = HandlerCall(
+        self.call: HandlerCall = HandlerCall(
             handler, context.threads, context.observers, stuck, context.lifetime, context.owner
         )
-        self.transaction = _transaction(port, parts, self.call, handler)
+        self.transaction: HandlerTransaction | None = _transaction(port, parts, self.call, handler)
         has_session = self.transaction is not None
-        self.conclusion = Conclusion(port, parts, rest, has_session=has_session)
+        self.conclusion: Conclusion = Conclusion(port, parts, rest, has_session=has_session)
 
 
 class Stations:
@@ -48,9 +48,9 @@ class Stations:
         self._handlers = parts.listener.handlers
         self._make = partial(Station, port, parts, rest)
         self._listener = parts.listener
-        self.now = self._make(self._handlers[0])
+        self.now: Station = self._make(self._handlers[0])
         self._made = {0: self.now}
-        self.are_several = len(self._handlers) > 1
+        self.are_several: bool = len(self._handlers) > 1
 
     def turn_to(self, event_type: str) -> NoHandler | None:
         """Make ``now`` the station for *event_type*; what is wrong if there is none."""

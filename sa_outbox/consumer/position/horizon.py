@@ -49,10 +49,10 @@ class Horizon:
     """
 
     def __init__(self) -> None:
-        self.latest = NOTHING
-        self.number = 0
+        self.latest: HorizonSnapshot = NOTHING
+        self.number: int = 0
         """Number of the last snapshot, even if it was forgotten."""
-        self.highest = 0
+        self.highest: int = 0
         """The highest id ever seen, for display. The ceiling may fall, when retention deletes the
         newest events. Nothing is decided by it."""
         self._pending: list[tuple[int, frozenset[str]]] = []

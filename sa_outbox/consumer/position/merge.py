@@ -43,8 +43,10 @@ class Merge:
     """*stands*: the states of all old partitions, in order."""
 
     def __init__(self, stands: Sequence[CursorState]) -> None:
-        self.position = max(each.position for each in stands)
+        self.position: int = max(each.position for each in stands)
         self._open = [each.open_up_to(self.position) for each in stands]
+        self._common: Gaps
+        self.doubtful: Gaps
         self._common, self.doubtful = _split(self._open)
         """What is open for all; what is open for only some."""
 

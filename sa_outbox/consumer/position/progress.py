@@ -32,10 +32,10 @@ class Saved:
 class Progress:
     def __init__(self, position: int, gaps: str = NO_GAPS, revision: int = 0) -> None:
         """As the row has it."""
-        self.holes = Gaps.parse(gaps)
+        self.holes: Gaps = Gaps.parse(gaps)
         """Ids up to ``read_to`` that no read has shown, and that may still appear."""
-        self.saved = Saved(position, self.holes.dump(), revision)
-        self.read_to = position
+        self.saved: Saved = Saved(position, self.holes.dump(), revision)
+        self.read_to: int = position
         """Every id up to here was read, or is in ``holes``."""
         self.unsettled: set[int] = set()
         """Events that were read and are not settled."""

@@ -22,7 +22,7 @@ class CancelRequests:
     """Of one queue, in one process."""
 
     def __init__(self, context: ConsumerContext, listener: str) -> None:
-        self.wanted = True
+        self.wanted: bool = True
         """Whether to read the requests: also at the start, for those that were left over."""
         self._context = context
         self._listener = listener

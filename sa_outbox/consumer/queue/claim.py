@@ -76,10 +76,10 @@ class RangeClaimer:
         self._state: dict[str, Any] | None = None
         self._steady = context.continuity.steady(context.connections)
         self._asked_at = 0.0
-        self.shelter = ClaimShield()
+        self.shelter: ClaimShield = ClaimShield()
         self._passed: Selection | None = None
         """What was read last is all of other types, and the cursor was not saved after it."""
-        self.pass_at = inf
+        self.pass_at: float = inf
         """When it is to be saved."""
         self._rests_at: Progress | None = None
         """Up to there everything was claimed, of whatever type, and nothing can still appear."""

@@ -31,8 +31,8 @@ class Pace:
         self._usual_ranges = 2 if call.session == "none" else max(2, side_by_side)
         # A handler that takes batches wants whole ones.
         first = self._full if call.batch else 4 * listener.concurrency
-        self.size = min(first, self._full)
-        self.ranges = self._usual_ranges
+        self.size: int = min(first, self._full)
+        self.ranges: int = self._usual_ranges
         """How many this process may hold. At speed one more: the next is read meanwhile."""
 
     def ended(self, events: int, seconds: float) -> None:

@@ -63,10 +63,10 @@ it."""
 class Queue:
     def __init__(self, context: ConsumerContext, listener: Listener, owner: str) -> None:
         self.listener = listener
-        self.bell = AutoResetEvent()
+        self.bell: AutoResetEvent = AutoResetEvent()
         """Rung when there may be something to claim, or room for it."""
-        self.lived = context.statements.ranges.suspects.lived
-        self.renewal = context.statements.ranges.renew
+        self.lived: Query = context.statements.ranges.suspects.lived
+        self.renewal: Query = context.statements.ranges.renew
         self.held: dict[tuple[str, int], Lease] = {}
         self.holder: HeldLeases[RangeSource] = HeldLeases(context, self, self._loop)
         self._context = context
@@ -86,7 +86,7 @@ class Queue:
         self._offered: Sequence[Any] = ()
         self._outage = Outage(f"queue {listener.name}", context.observers.emit)
         self._is_paused = False
-        self.is_running = False
+        self.is_running: bool = False
         """It may still claim a range."""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:

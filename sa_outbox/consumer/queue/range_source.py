@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sa_outbox.declare.listener import Listener
 
     from ..connection.connections import Query
+    from ..connection.statements import RangeStatements
     from ..lease.lease import Lease
     from ..loop.limits import ConcurrencyLimits
     from ..shared.context import ConsumerContext
@@ -57,14 +58,16 @@ class RangeSource:
         self._progress = progress
         self._quarantine = quarantine
         self._refusals = context.refusals[lease.listener]
-        self.statements = context.statements.ranges
-        self.lanes = LooseLanes() if limits is None else LimitedLanes(limits)
+        self.statements: RangeStatements = context.statements.ranges
+        self.lanes: LooseLanes | LimitedLanes = (
+            LooseLanes() if limits is None else LimitedLanes(limits)
+        )
         self._rows = rows
         """What the claim returned; None: another process had it, and it has to be read."""
         self._read = read
         self._changed = changed
         self._items: list[InFlight] = []
-        self.size = 0
+        self.size: int = 0
         self._requested: set[int] = set()
         """Positions to be cancelled, if that was known before they were read."""
 

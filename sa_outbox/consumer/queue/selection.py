@@ -66,18 +66,18 @@ class Selection:
         self.snapshot = snapshot
         """The snapshot after which it was read."""
         # What is_for_later does, without a call for each event.
-        self.later = [
+        self.later: list[Any] = [
             row for row in rows if row[PRIORITY] < 0 or (row[WAIT] is not None and row[WAIT] > 0)
         ]
         late = {row[ID] for row in self.later}
-        self.now = [row for row in rows if row[ID] not in late] if late else rows
+        self.now: Sequence[Any] = [row for row in rows if row[ID] not in late] if late else rows
         self.gaps = gaps
         passed = position - old.saved.position
         # Retention waits for a hole in the queue's row, even when nobody can fill it anymore.
         was_open = old.saved.gaps != NO_GAPS
         is_closed = was_open and gaps.up_to(old.saved.position).dump() != old.saved.gaps
         is_passed = bool(self.later) or passed >= PASSED_OVER or is_closed or at_once
-        self.is_passed_over = not self.now and is_passed
+        self.is_passed_over: bool = not self.now and is_passed
         """Nothing is claimed, and yet the cursor is written, at once."""
         stood = old.saved.position, old.saved.gaps
         self.moved: dict[str, Any] = {
@@ -86,5 +86,5 @@ class Selection:
             "gaps": gaps.dump(),
         }
         moves = (position, self.moved["gaps"]) != stood
-        self.only_passes = moves and not rows and not self.is_passed_over
+        self.only_passes: bool = moves and not rows and not self.is_passed_over
         """Nothing is to be handled, and the cursor could be written, soon."""

@@ -53,7 +53,7 @@ class CronService:
         self._crons = {each.name: each for each in crons}
         self._notifies = notifies
         self._outage = Outage("crons", context.observers.emit)
-        self.bell = AutoResetEvent()
+        self.bell: AutoResetEvent = AutoResetEvent()
         """Rung when the clock was moved."""
 
     @classmethod

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.declare.listener import Listener
 
+    from ..connection.connections import Query
     from ..lease.shares import Key
     from ..shared.context import ConsumerContext
 
@@ -46,10 +47,10 @@ class LeaseCoordinator:
         self._shares = shares
         self._queues = [each.name for each in queues]
         self._duration = context.settings.lease_duration.total_seconds()
-        self.lived = context.statements.suspects.lived
-        self.renewal = context.statements.renew
+        self.lived: Query = context.statements.suspects.lived
+        self.renewal: Query = context.statements.renew
         self.held: dict[Key, Lease] = {}
-        self.bell = AutoResetEvent()
+        self.bell: AutoResetEvent = AutoResetEvent()
         """Rung when something may be free."""
         self.hand_over: list[Key] = []
         """Held, and more than our share."""

@@ -43,9 +43,9 @@ class Verification:
         listeners: Sequence[Listener],
     ) -> None:
         names = outbox.settings.names
-        self.bell = AutoResetEvent()
+        self.bell: AutoResetEvent = AutoResetEvent()
         """Rung when the server may be another one, or was adopted."""
-        self.copies = Copies(context, listeners, names)
+        self.copies: Copies = Copies(context, listeners, names)
         self._context = context
         self._engine = engine
         self._names = names

@@ -126,7 +126,7 @@ class Wakeup:
         self._reconnected = reconnected
         self._lost = lost
         self._had_trouble = False
-        self.is_listening = False
+        self.is_listening: bool = False
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()

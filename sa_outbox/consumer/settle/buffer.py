@@ -54,14 +54,14 @@ class SettlementBuffer:
         unfollow: Callable[[list[InFlight]], None],
         after: Callable[[Sequence[InFlight]], None],
     ) -> None:
-        self.lock = anyio.Lock(fast_acquire=True)
-        self.notes = CrashNotes(
+        self.lock: anyio.Lock = anyio.Lock(fast_acquire=True)
+        self.notes: CrashNotes = CrashNotes(
             context.connections, statements.suspects, lease, progress, self.lock
         )
         self.finished: list[InFlight] = []
         self._held = lease.retry_position
         """With order="total": the event whose errors are in the listener's row."""
-        self.latest_at = 0.0
+        self.latest_at: float = 0.0
         """When what is finished is settled at the latest."""
         self.save_at: float | None = None
         """When a cursor that only passed events of other types is saved; None: it has not."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..position.progress import Progress
 
 
-log = logging.getLogger("sa_outbox.consumer")
+log: logging.Logger = logging.getLogger("sa_outbox.consumer")
 
 
 class CrashNotes:
@@ -36,7 +36,7 @@ class CrashNotes:
         progress: Progress,
         lock: anyio.Lock,
     ) -> None:
-        self.noted = set(lease.suspects)
+        self.noted: set[int] = set(lease.suspects)
         """Positions that are among the suspects in the leased row, or may be."""
         self._unmarked: set[int] = set()
         """Of these, what was noted here, and not attempted alone."""

@@ -22,7 +22,7 @@ class Outage:
         self._where = where
         self._emit = emit
         self._backoff = Backoff(max_seconds=max_seconds)
-        self.is_away = False
+        self.is_away: bool = False
         """It did not answer when it was last asked."""
 
     def goes_on(self, error: Exception) -> float:

@@ -26,7 +26,7 @@ class Reads:
     """The reads of one listener."""
 
     def __init__(self, refusals: Refusals | None = None) -> None:
-        self.refusals = Refusals() if refusals is None else refusals
+        self.refusals: Refusals = Refusals() if refusals is None else refusals
         self._are_large = False
         """The events read last included large ones: the next ones may, too."""
 

@@ -33,9 +33,9 @@ class RelayBackoff:
         self._max_pause = MAX_PAUSE_SECONDS if own is None else own
         self._emit = emit
         self._outages = outages
-        self.refusals = 0
+        self.refusals: int = 0
         """In a row, up to now: it is unreachable if there are any."""
-        self.pause = 0.0
+        self.pause: float = 0.0
         """Seconds to rest before the next event."""
 
     def turned_away(self, error: RelayUnavailable) -> None:

@@ -79,7 +79,7 @@ class Share:
 
     def __init__(self, alone: float = ALONE) -> None:
         self._open_for = (1 - alone) / alone
-        self.open_until = 0.0
+        self.open_until: float = 0.0
         """Until then the time belongs to the others."""
 
     def was_closed(self, since: float, until: float) -> None:
@@ -96,9 +96,9 @@ class ExclusiveGate:
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self.inside = 0
+        self.inside: int = 0
         self._alone = anyio.Lock()
-        self.is_closed = False
+        self.is_closed: bool = False
         """Whether one is alone inside, or wants to be."""
         self._changed = Broadcast()
         self._clock = clock

@@ -54,13 +54,13 @@ class Group:
         may_grow: Callable[[], bool],
         began: Callable[[int], None],
     ) -> None:
-        self.items = [*first]
+        self.items: list[InFlight] = [*first]
         """Those whose handler returned."""
         self.failed: tuple[InFlight, BaseException] | None = None
         """The last one, if its handler did not: it is not part of the transaction."""
         self.now: InFlight | None = None
         """Whose handler is being called, after the first."""
-        self.taken = 0
+        self.taken: int = 0
         """How many were taken after the first."""
         self._lanes = lanes
         self._may_grow = may_grow

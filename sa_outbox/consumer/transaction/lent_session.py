@@ -29,7 +29,7 @@ class LentSession:
         self.session = session
         """What the handler gets."""
         self.inner: HandlerSession = getattr(session, "sync_session", session)
-        self.is_async = session is not self.inner
+        self.is_async: bool = session is not self.inner
         self._is_committed = False
         self.is_abandoned = False
         """A thread that can't be stopped still uses it, and closes it when it ends."""

@@ -30,7 +30,7 @@ class EventSavepoint:
     def __init__(self, host: LentSession) -> None:
         self._host = host
         self._nested: Any = None
-        self.is_fresh = False
+        self.is_fresh: bool = False
         """Renewed, and nobody has used it since."""
 
     def __bool__(self) -> bool:

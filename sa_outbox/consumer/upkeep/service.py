@@ -42,7 +42,7 @@ class MaintenanceService:
         self._emitted_at: dict[tuple[str, str], float] = {}
         self._before: tuple[int, float] | None = None
         self._away = False
-        self.bell = AutoResetEvent()
+        self.bell: AutoResetEvent = AutoResetEvent()
         """Rung when the clock was moved: more may be old."""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
