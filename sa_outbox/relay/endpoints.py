@@ -69,7 +69,7 @@ class StoredEndpoint:
 
     def __init__(self, webhook: Webhook, gone: Callable[[str], Awaitable[None]]) -> None:
         self._webhook = webhook
-        self.max_pause = webhook.max_pause
+        self.max_pause: timedelta | None = webhook.max_pause
         self._gone = gone
         self._has_disabled = False
         """Once is enough: until the consumer reads the endpoints again, this knows of the 410 only,

@@ -69,7 +69,7 @@ class FastStream:
         timeout: timedelta = timedelta(seconds=10),
     ) -> None:
         self.kind: Kind = kind_of(broker)
-        self.attribute_prefix = PREFIXES[self.kind]
+        self.attribute_prefix: str = PREFIXES[self.kind]
         check_confirms(self.kind, broker, stream, redis)
         for name, given, kind in (("exchange", exchange, "rabbit"), ("stream", stream, "nats")):
             if given is not None and self.kind != kind:

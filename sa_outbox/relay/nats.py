@@ -89,8 +89,8 @@ class JetStream:
     def __repr__(self) -> str:
         return f"JetStream({self._where!r})"
 
-    quote = staticmethod(NATS.one)
-    quote_type = staticmethod(NATS.some)
+    quote: staticmethod[[str], str] = staticmethod(NATS.one)
+    quote_type: staticmethod[[str], str] = staticmethod(NATS.some)
 
     def check_destination(self, destination: str) -> None:
         """Refuse anything that is not a subject for a single message."""

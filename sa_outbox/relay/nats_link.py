@@ -36,7 +36,7 @@ class Wave:
         self.replies: list[Any] = [None] * size
         self.waiting: dict[str, tuple[int, str]] = {}
         """Reply subject to the index of the message, and its subject."""
-        self.all_here = asyncio.Event()
+        self.all_here: asyncio.Event = asyncio.Event()
 
     def answer(self, inbox: str, reply: object) -> None:
         place, _ = self.waiting.pop(inbox)

@@ -88,6 +88,7 @@ WRONG_VERBS = ("get_", "process_", "handle_", "do_", "manage_")
 THEIR_NAMES = {
     "get_bind",
     "get_command",
+    "get_extra_info",
     "get_section",
     "get_x_argument",
     "handle_exit",

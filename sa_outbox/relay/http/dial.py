@@ -121,8 +121,6 @@ class Stream(httpcore2.AsyncNetworkStream):
     def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
         self._inner = inner
         self._received = 0
-        self.aclose = inner.aclose  # type: ignore[method-assign]
-        self.get_extra_info = inner.get_extra_info  # type: ignore[method-assign]
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         data = await self._inner.read(max_bytes, timeout)
@@ -134,6 +132,12 @@ class Stream(httpcore2.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._received = 0
         await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
 
     async def start_tls(
         self,

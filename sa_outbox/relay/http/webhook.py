@@ -119,7 +119,7 @@ class Webhook:
         self._retry_410 = retry_410
         self._probe_seconds = _seconds("probe_interval", probe_interval, most=ONE_DAY)
         # Nobody asks for the next probe long after it is due.
-        self.max_pause = probe_interval if probe_interval < RELAY_PAUSE else None
+        self.max_pause: timedelta | None = probe_interval if probe_interval < RELAY_PAUSE else None
         self._resolve = resolve
         self._targets: dict[str, Target] = {}
         self._breakers: dict[str, Breaker] = {}

@@ -17,7 +17,7 @@ from sa_outbox.relay.errors import with_cause
 if TYPE_CHECKING:
     from sa_outbox.errors import RelayUnavailable
 
-AWAY = (
+AWAY: tuple[type[Exception], ...] = (
     OSError,
     TimeoutError,
     errors.KafkaConnectionError,
@@ -38,12 +38,12 @@ AWAY = (
 )
 """Nothing is wrong with the messages. Includes missing rights of the whole relay: if those counted
 as refusals, an expired password would turn the log into dead letters."""
-DESTINATION = {
+DESTINATION: dict[type[Exception], str] = {
     errors.UnknownTopicOrPartitionError: "unknown-destination",
     errors.InvalidTopicError: "refused",
     errors.TopicAuthorizationFailedError: "refused",
 }
-CONTENT = {
+CONTENT: dict[type[Exception], str] = {
     errors.MessageSizeTooLargeError: "refused",
     errors.RecordListTooLargeError: "refused",
     errors.RecordTooLargeError: "refused",

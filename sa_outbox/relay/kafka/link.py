@@ -35,7 +35,7 @@ class Link:
     """Reports record batches as they are answered; ``over`` as soon as one has failed."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.over = False
+        self.over: bool = False
         self._producer = AIOKafkaProducer(
             **options, enable_idempotence=True, acks="all", max_batch_size=NO_LIMIT
         )
@@ -172,7 +172,7 @@ class Places:
 
     def __init__(self, destination: str, partitions: Sequence[int]) -> None:
         self.partitions = partitions
-        self.for_no_key = partitions[0]
+        self.for_no_key: int = partitions[0]
         self._all = {each: (destination, each) for each in partitions}
         # A key recurs, and its hash is computed in Python.
         self._known: dict[str, tuple[bytes, Place]] = {}
