@@ -78,8 +78,8 @@ def endpoints() -> None:
     """
 
 
-for each_command in (new_key, reseal, rotate):
-    endpoints.add_command(each_command)
+for _command in (new_key, reseal, rotate):
+    endpoints.add_command(_command)
 
 
 @endpoints.command("list")

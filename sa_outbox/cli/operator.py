@@ -112,7 +112,9 @@ def operator_of(options: dict[str, Any]) -> Operator:
         return current_operator(why) if by is None else Operator(who=by, why=why)
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+def yes_option(command: F) -> F:
+    """``--yes``."""
+    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
 
 
 def confirm(place: Place, what: str, word: str, *, yes: bool) -> None:

@@ -50,15 +50,15 @@ class Dashboard:
         **options: Unpack[DashboardOptions],
     ) -> None:
         self.outbox = outbox
-        self.settings = DashboardSettings(**options)
-        self.masks = Masks(self.settings.mask)
-        self.database = Database(database, outbox.tables)
-        self.history = History(self.database)
-        self.streams = Streams()
+        self.settings: DashboardSettings = DashboardSettings(**options)
+        self.masks: Masks = Masks(self.settings.mask)
+        self.database: Database = Database(database, outbox.tables)
+        self.history: History = History(self.database)
+        self.streams: Streams = Streams()
         # On the loopback there are no identities: forms are bound to this process.
         secret = self.settings.token or self.settings.secret or secrets.token_urlsafe()
-        self.keys = Keys(secret)
-        self.guard = Guard(
+        self.keys: Keys = Keys(secret)
+        self.guard: Guard = Guard(
             router(self),
             settings=self.settings,
             keys=self.keys,

@@ -81,7 +81,7 @@ class Guard:
     ) -> None:
         self._app, self._settings, self._keys = app, settings, keys
         self._most_bytes = most_bytes
-        self.guesses = Guesses()
+        self.guesses: Guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -58,8 +58,8 @@ class Recurring:
             traced=False,  # declared here; each event is added at its tick
         ).event
         self.cron = cron
-        self.event_type = declared.event_type
-        self.name = _checked_name(declared.event_type if name is None else name)
+        self.event_type: str = declared.event_type
+        self.name: str = _checked_name(declared.event_type if name is None else name)
         self.missed: Missed = missed
         # A snapshot: all events are alike, whatever happens to the object later.
         size, depth = limits.max_payload_bytes, limits.max_payload_depth

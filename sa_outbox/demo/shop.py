@@ -35,7 +35,7 @@ MAX_PAUSE_SECONDS = 0.08
 and nobody could see how far behind a commit the listeners are."""
 NAMELESS_AFTER_SECONDS = 1.0
 
-outbox = Outbox()
+outbox: Outbox = Outbox()
 
 
 class Base(DeclarativeBase):
@@ -84,9 +84,9 @@ class Shop:
     def __init__(self, sessions: async_sessionmaker[AsyncOutboxSession]) -> None:
         self._sessions = sessions
         self._closing = anyio.Event()
-        self.orders = 0
-        self.refused = 0
-        self.nameless_orders = 0
+        self.orders: int = 0
+        self.refused: int = 0
+        self.nameless_orders: int = 0
         self.written: Counter[str] = Counter()
         """Committed events, by type."""
 

@@ -70,8 +70,8 @@ class Log:
                 self._lines[cls] = (None, text)
         self._names = {cls: [each.name for each in fields(cls)] for cls in LINES}
         self._away: dict[str, float] = {}
-        self.wants_settled = DeliverySettled in self._lines
-        self.wants_tracebacks = AttemptFailed in self._lines
+        self.wants_settled: bool = DeliverySettled in self._lines
+        self.wants_tracebacks: bool = AttemptFailed in self._lines
         self.wants_starts: Literal["all", "queues", "none"] = "none"
         self._starts: Callable[..., object] | None = None
         if self._is_written("debug"):

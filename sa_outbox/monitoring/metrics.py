@@ -40,8 +40,8 @@ class Histogram:
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+        self.counts: list[int] = [0] * (len(bounds) + 1)
+        self.total: float = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
         self.counts[bisect_left(self._bounds, value)] += times

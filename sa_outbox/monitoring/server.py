@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from .health import Answer
 
-log = logging.getLogger("sa_outbox.monitoring")
+log: logging.Logger = logging.getLogger("sa_outbox.monitoring")
 
 MAX_BYTES = 8_192
 """Maximum size of a request, including headers."""
@@ -66,8 +66,8 @@ class Monitor:
         registry: CollectorRegistry | None = None,
     ) -> None:
         self.host = host
-        self.port = port
-        self.health = Health(consumer.settings)
+        self.port: int = port
+        self.health: Health = Health(consumer.settings)
         self._observers = consumer.observers
         self._registry = registry
         self._open: dict[asyncio.StreamWriter, bool] = {}

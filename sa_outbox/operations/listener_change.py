@@ -47,7 +47,7 @@ class Moving:
         operator: Operator,
         channel: str | None,
     ) -> None:
-        self.runner = OperatorRunner(connection, tables)
+        self.runner: OperatorRunner = OperatorRunner(connection, tables)
         self._connection = connection
         self.tables = tables
         self.name = name

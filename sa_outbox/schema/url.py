@@ -16,15 +16,18 @@ F = TypeVar("F", bound="Callable[..., None]")
 
 VARIABLES = ["SA_OUTBOX_DATABASE_URL", "DATABASE_URL"]
 
-database_url_option = click.option(
-    "--database-url",
-    "url",
-    metavar="URL",
-    envvar=VARIABLES,
-    show_envvar=True,
-    help="postgresql://user@host:5432/name. Better in the environment: everybody on the machine "
-    "can read a command line.",
-)
+
+def database_url_option(command: F) -> F:
+    """``--database-url``."""
+    return click.option(
+        "--database-url",
+        "url",
+        metavar="URL",
+        envvar=VARIABLES,
+        show_envvar=True,
+        help="postgresql://user@host:5432/name. Better in the environment: everybody on the "
+        "machine can read a command line.",
+    )(command)
 
 
 def names_options(command: F) -> F:

@@ -91,7 +91,7 @@ class EventCapture:
             weakref.WeakKeyDictionary()
         )
         """In the transaction that each connection is in."""
-        self.events = AddedEvents(self._read, self._forget)
+        self.events: AddedEvents = AddedEvents(self._read, self._forget)
 
     @contextmanager
     def watching(self) -> Iterator[AddedEvents]:

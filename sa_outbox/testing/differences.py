@@ -15,7 +15,7 @@ from sa_outbox.event.type_patterns import matcher, type_pattern
 from sa_outbox.event.types import event_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ANYTHING: Final = object()
 """Any payload."""
@@ -32,8 +32,8 @@ class Expected:
         if not isinstance(event, (str, type)):
             event, payload = type(event), event
         named = event if isinstance(event, str) else event_types.of(event).name
-        self.event_type = type_pattern("expected", named)
-        self.is_type = matcher((self.event_type,))
+        self.event_type: str = type_pattern("expected", named)
+        self.is_type: Callable[[str], bool] = matcher((self.event_type,))
         self._payload = payload
         self._fields = fields
 

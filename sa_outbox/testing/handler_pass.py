@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .deliveries import Outcome
     from .transaction import OpenTransaction
 
-log = logging.getLogger("sa_outbox.testing")
+log: logging.Logger = logging.getLogger("sa_outbox.testing")
 
 
 @dataclass

@@ -43,7 +43,7 @@ class OpenTransaction:
     def __init__(self, session: Session | AsyncSession, outbox: Outbox) -> None:
         self.outbox = outbox
         self._session = session
-        self.is_async = isinstance(session, AsyncSession)
+        self.is_async: bool = isinstance(session, AsyncSession)
         self.inner: Session = session.sync_session if isinstance(session, AsyncSession) else session
         self._connection: Connection | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Answers:
     def __init__(self, dashboard: Dashboard) -> None:
         self.dashboard = dashboard
-        self.read = dashboard.database.read
-        self.write = dashboard.database.write
+        self.read: Final = dashboard.database.read
+        self.write: Final = dashboard.database.write
 
     @property
     def channel(self) -> str:
