@@ -480,4 +480,4 @@ def test_no_event_is_lost_ghostly_or_out_of_order(database: Database) -> None:
 @pytest.mark.timeout(900)
 def test_no_event_is_lost_ghostly_or_out_of_order_in_many_sequences(database: Database) -> None:
     """Others in each run. ``HYPOTHESIS_PROFILE=long`` has thousands, for a change of the hooks."""
-    run_machine(database, 4 * settings().max_examples)
+    run_machine(database, 8 * settings().max_examples)

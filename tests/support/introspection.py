@@ -1,7 +1,7 @@
 """asyncpg asks each new connection about types it does not know, such as an array of numbers.
 
 A plan of several milliseconds in the server, three times for each consumer, and always the same
-answer for what every server has: it took a tenth of the time of all tests. In the tests' own
+answer for what every server has: a fifth of what a typical consumer test costs. In the tests' own
 process it is asked once. Consumers in processes of their own ask as they would anywhere.
 """
 
