@@ -43,6 +43,7 @@ class TestTheEvent:
         assert made["headers"] == {
             "cron": "maintenance.purge",
             "tick": "2024-01-01T03:00:00+00:00",
+            "idempotency_key": "maintenance.purge:2024-01-01T03:00:00+00:00",
         }
         assert datetime.fromisoformat(made["headers"]["tick"]) == TICK.at
 
