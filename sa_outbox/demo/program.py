@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from ..consumer import Consumer
+from ..consumer import Consumer, ConsumerSettings
 from ..embedded import EmbeddedPostgres
 from ..schema import migrate
 from .counts import TITLES, Counts
@@ -90,7 +90,9 @@ async def _run(url: str, seconds: float | None, show: Show) -> Summary:
 
 
 async def _work(engine: AsyncEngine, shop: Shop, counts: Counts, seconds: float | None) -> None:
-    consumer = Consumer(outbox, engine, observers=[counts.observe])
+    # The display shows what happens: lines would be drawn over it.
+    settings = ConsumerSettings(log_level="off")
+    consumer = Consumer(outbox, engine, settings=settings, observers=[counts.observe])
     async with anyio.create_task_group() as tasks:
         await tasks.start(consumer.run)
         await shop.open(seconds)

@@ -932,7 +932,10 @@ def throw_at(engine: Engine, calls: list[tuple[Any, Any, dict[str, Any]]]) -> No
         assert as_jsonb_tells(row.payload) == as_jsonb_tells(json.loads(given_text))
         assert row.key == options.get("key")
         assert row.tenant == options.get("tenant")
-        assert row.headers == (options.get("headers") or {})
+        expected = dict(options.get("headers") or {})
+        if options.get("idempotency_key") is not None:
+            expected["idempotency_key"] = options["idempotency_key"]
+        assert row.headers == expected
         assert row.priority == options.get("priority", 0)
         if options.get("run_at") is not None:
             assert row.run_at == options["run_at"]

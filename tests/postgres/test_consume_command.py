@@ -709,10 +709,10 @@ class TestLog:
             key=f"key {SECRET}",
             headers={"card": SECRET},
         )
-        source = f"""
+        source = """
             @outbox.listener("billing", on="*", retry=RetryPolicy(attempts=1))
             async def bill(event: Event) -> None:
-                raise ValueError(event.payload["card"], {SECRET!r})
+                raise ValueError(event.payload["card"], event.key)
         """
         command = run(source, "--log-level", "debug")
         command.says("dead letter")

@@ -101,6 +101,11 @@ def headers(database: Database) -> list[dict[str, str]]:
     return [row.headers for row in database.rows("SELECT headers FROM outbox ORDER BY id")]
 
 
+def key_of(tick: datetime) -> str:
+    """The idempotency key of the event, which it also has as a header."""
+    return f"{NAME}:{tick.isoformat()}"
+
+
 def ticks(database: Database) -> list[datetime]:
     return [datetime.fromisoformat(each["tick"]) for each in headers(database)]
 
@@ -153,7 +158,8 @@ class TestOneEventPerTick:
         assert told == [Ticked(NAME, hour, 0)]
         assert got[0].payload == {"days": 30}
         assert (got[0].key, got[0].tenant, got[0].priority) == ("all", "acme", 3)
-        assert got[0].headers == {"a": "b", "cron": NAME, "tick": hour.isoformat()}
+        tick = {"cron": NAME, "tick": hour.isoformat()}
+        assert got[0].headers == {"a": "b", **tick, "idempotency_key": key_of(hour)}
         assert last_tick(database) == hour
 
     async def test_many_consumers_that_wake_at_once_add_one_event_for_each_tick(
@@ -248,7 +254,8 @@ class TestMissedTicks:
         async with consuming(outbox) as running:
             await running.recorder.seen(Ticked, tick=hour, missed=4)
 
-        assert headers(database) == [{"cron": NAME, "tick": hour.isoformat(), "missed": "4"}]
+        tick = {"cron": NAME, "tick": hour.isoformat(), "missed": "4"}
+        assert headers(database) == [{**tick, "idempotency_key": key_of(hour)}]
 
     async def test_skipped_ticks_add_nothing_and_are_counted_by_the_next(
         self,

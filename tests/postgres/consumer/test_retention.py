@@ -760,8 +760,8 @@ class TestCommand:
 
         assert "would drop outbox_p0 with the ids from 0 up to 10\n" in told
         assert "would move the events of the catch-all, from id 40 on\n" in told
-        assert "would delete 1 rows of outbox_inbox\n" in told
-        assert "listener gone keeps 3 partitions with 30 ids" in told
+        assert "would delete 1 row of outbox_inbox\n" in told
+        assert "listener gone keeps 3 expired partitions with 30 ids" in told
         assert "sa-outbox listeners retire gone\n" in told
         assert kept.ids == list(range(1, 46))
         assert kept.partitions[-2:] == ["outbox_p3", "outbox_rest"]

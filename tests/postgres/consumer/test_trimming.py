@@ -442,7 +442,7 @@ class TestTheCommand:
         done = self.run(kept, "--retention", "0.01")
         again = self.run(kept, "--retention", "0.01")
 
-        assert "would delete 5 events whose time is over" in foreseen
+        assert "would delete 5 expired events" in foreseen
         assert left == list(range(1, 9))
         assert "deleted 5 rows of outbox\n" in done
         assert kept.ids == [6, 7, 8]
