@@ -146,7 +146,7 @@ class Queue:
 
     def offer(self, rows: Sequence[Any]) -> None:
         """Events that were read for all listeners, without a snapshot."""
-        self._offered = rows
+        self._offered = rows[: self.listener.batch_size]
         self.bell.ring()
 
     def wake(self) -> None:

@@ -78,16 +78,17 @@ class TestSharing:
     async def test_its_ranges_are_no_lines_of_a_log_at_info(
         self, outbox: Outbox, producer: Producer, consuming: Consuming
     ) -> None:
-        """A busy queue takes many in a second."""
+        """A busy queue takes many in a second, also of what it is offered while it is idle."""
         queue(outbox, batch_size=2)
         lines: list[str] = []
 
         async with consuming(outbox) as running:
+            await running.consumer.drain()
             running.consumer.observers.add(Log(_Lines(lines)))
             producer.add(*range(10))
             await running.done("mailer", 10)
 
-        assert len(running.recorder.of(RangeTaken)) >= 5
+        assert all(each.events <= 2 for each in running.recorder.of(RangeTaken))
         assert set(lines) <= {"listening", "stopping", "stopped"}
 
     async def test_two_consumers_share_them(
