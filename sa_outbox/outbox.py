@@ -412,7 +412,7 @@ class Outbox(Producer):
 
         Raises :class:`NotFinished` after *timeout*, :class:`EventNotFound`, and
         :class:`ConfigError` for a listener that this program does not declare or that does not
-        listen to the event.
+        get the event. A webhook endpoint's listener is ``webhook:NAME``.
         """
         return Waiting(self._status, self.listeners, event_id, listener, timeout).on(engine)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .policy.category import Given
 
 RETENTIONS = ("retention", "audit_retention", "dead_letter_retention")
+IDLE = ("idle_after", "idle_poll_interval")
+"""Settings of a consumer that are a time, or None: never."""
 """Settings that are spans of up to ten years, or None."""
 
 
@@ -140,6 +142,7 @@ class Settings:
 
     @cached_property
     def category_by_type(self) -> Categories:
+        """Finds the category of an event type; the most specific pattern counts."""
         return Categories(self.categories)
 
     @cached_property
@@ -160,6 +163,7 @@ class Settings:
 
     @property
     def notifies(self) -> bool:
+        """Whether commits send NOTIFY: as set, unless the environment switches it off."""
         return self.notify == "on" and notify_allowed_by_environment()
 
 
@@ -213,6 +217,14 @@ class ConsumerSettings:
     blocked_after: timedelta = timedelta(seconds=5)
     """A handler that blocks the event loop for this long is reported, with the stack."""
 
+    idle_after: timedelta | None = None
+    """After this long with nothing to do, all connections are closed, so that a database may be
+    suspended; None: never. It begins again when a retry, a scheduled event or a cron is due, when
+    this process adds an event, and when it is woken."""
+
+    idle_poll_interval: timedelta | None = None
+    """How often it looks for events of others while it sleeps; None: never, it has to be woken."""
+
     max_crashes: int = 3
     """An event that was attempted alone and crashed the process this many times becomes a dead
     letter."""
@@ -252,6 +264,8 @@ class ConsumerSettings:
             elif isinstance(each.default, int):
                 if type(value) is not int or value < 1:
                     raise ConfigError(f"{each.name} must be a positive whole number: {value!r}")
+            elif each.name in IDLE:
+                check_span(each.name, value, most=ONE_DAY, or_none=True)
             elif each.name in RETENTIONS:
                 check_span(each.name, value, most=TEN_YEARS, or_none=True)
             else:

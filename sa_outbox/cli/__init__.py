@@ -17,14 +17,19 @@ An expected failure is one line on stderr, never a traceback, and never a passwo
 ``doctor.py``               ``doctor``
 ``listeners.py``            ``listeners``
 ``queues.py``               ``queues``
+``deliveries.py``           ``deliveries``
 ``events.py``               ``events``
 ``dead_letters.py``         ``dead-letters``: list and show
 ``dead_letter_actions.py``  ``dead-letters``: replay, discard, edit
 ``endpoints.py``            ``endpoints``
+``endpoint_change.py``      ``endpoints``: change
 ``endpoint_secrets.py``     ``endpoints``: rotate, reseal, new-key
+``crons.py``                ``crons``
+``audit.py``                ``audit``, ``durations``
 ``prune.py``                ``prune``
 ``dashboard.py``            ``dashboard``
 ``monitoring.py``           ``monitoring``
+``catalog.py``              ``catalog``
 ``completion.py``           ``completion``
 ==========================  ======================================================================
 """
@@ -39,12 +44,17 @@ from .lazy import LazyGroup
 
 COMMANDS = {
     "adopt": "copies:adopt",
+    "audit": "audit:audit",
+    "catalog": "catalog:catalog",
     "completion": "completion:completion",
     "consume": "run:consume",
+    "crons": "crons:crons",
     "dashboard": "dashboard:dashboard",
     "dead-letters": "dead_letter_actions:dead_letters",
+    "deliveries": "deliveries:deliveries",
     "demo": "run:demo",
     "doctor": "doctor:doctor",
+    "durations": "audit:durations",
     "endpoints": "endpoints:endpoints",
     "events": "events:events",
     "grants": "grants:grants",

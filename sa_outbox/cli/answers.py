@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -74,3 +75,14 @@ def _failed(database: URL | str | None, reason: str) -> click.ClickException:
     if parsed.password:
         reason = reason.replace(str(parsed.password), "***")
     return click.ClickException(f"{shown(parsed)}: {reason}")
+
+
+def read_catalogue(file: Any) -> dict[str, Any]:
+    """The document in *file*. Raises :class:`ConfigError`."""
+    try:
+        found = json.load(file)
+    except ValueError as error:
+        raise ConfigError(f"{file.name} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file.name} is not a catalogue: no JSON object")
+    return found

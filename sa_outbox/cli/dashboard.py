@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ from sa_outbox.errors import ConfigError
 from sa_outbox.schema.connect import shown
 from sa_outbox.schema.url import database_url_option, names_options, parse_database_url
 
-from .answers import called, cli_errors
+from .answers import called, cli_errors, read_catalogue
 
 if TYPE_CHECKING:
     from sa_outbox.outbox import Outbox
@@ -49,6 +49,12 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - the variable's name, not a 
     is_flag=True,
     help="Let people sign in over plain HTTP, in a network that you trust.",
 )
+@click.option(
+    "--catalogue",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="What sa-outbox catalog has written, if this dashboard does not know your program.",
+)
 @click.option("--title", default="Outbox", show_default=True, help="Which one of several it is.")
 @click.option(
     "--root-path",
@@ -67,6 +73,7 @@ def dashboard(
     read_only: bool,
     mask: tuple[str, ...],
     insecure_cookies: bool,
+    catalogue: Any,
     title: str,
     root_path: str,
 ) -> None:
@@ -105,6 +112,7 @@ def dashboard(
             mask=mask,
             secure_cookies=not insecure_cookies,
             title=title,
+            catalogue=None if catalogue is None else read_catalogue(catalogue),
         )
         opened = server.open_socket(host, port)
     where = f"[{host}]" if ":" in host else host

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .answers import counted
+from .answers import cli_errors, counted
 from .dead_letters import (
     FILTERS,
     dead_letters,
@@ -19,7 +19,15 @@ from .dead_letters import (
     show_one,
 )
 from .display import document
-from .operator import identity, operator_of, operator_options, place_of, place_options, yes_option
+from .operator import (
+    app_option,
+    identity,
+    operator_of,
+    operator_options,
+    place_of,
+    place_options,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,6 +117,7 @@ def discard(
 @click.option("--payload-file", type=click.File(), help="A file with the new payload; - is stdin.")
 @click.option("--headers", metavar="JSON", help="New headers, all of them.")
 @click.option("--replay", "replayed", is_flag=True, help="And replay it.")
+@app_option("With it, its check_event, contract and limits apply to the edit.")
 @place_options
 @operator_options
 def edit(
@@ -118,15 +127,20 @@ def edit(
     payload_file: Any,
     headers: str | None,
     replayed: bool,
+    app: str | None,
     **options: Any,
 ) -> None:
-    """Change the copy of the event that a replay delivers. The original is kept."""
+    """Change the copy of the event that a replay delivers. The original is kept.
+
+    What your program refuses (check_event, contract) is refused here if --app names its outbox.
+    """
     from sa_outbox.operations.resolution import (  # noqa: PLC0415 - not for its help
         edit_dead_letter,
         replay_dead_letters,
     )
 
     place, operator = place_of(options), operator_of(options)
+    rules = _rules(app)
     before = show_one(place, id_)
     given = payload if payload_file is None else payload_file.read()
     if given is None and headers is None:
@@ -140,7 +154,9 @@ def edit(
 
     def work(connection: Any, tables: Any) -> int:
         edits = before.letter.edits
-        letter = edit_dead_letter(connection, tables, id_, operator, edits=edits, **changed)
+        letter = edit_dead_letter(
+            connection, tables, id_, operator, edits=edits, **changed, **rules
+        )
         if replayed:
             replay_dead_letters(connection, tables, [id_], operator)
         return letter.edits
@@ -148,6 +164,19 @@ def edit(
     count = place.ask(work)
     times = "once" if count == 1 else f"{count} times"
     click.echo(f"dead letter {id_}: edited, {times} by now{'; replayed' if replayed else ''}")
+    if app is None:
+        click.echo("no check_event or contract was applied: --app names your outbox", err=True)
+
+
+def _rules(app: str | None) -> dict[str, Any]:
+    """What the program takes, as arguments of ``edit_dead_letter``."""
+    if app is None:
+        return {}
+    from sa_outbox.consume.loader import load_outbox  # noqa: PLC0415 - the user's program
+
+    with cli_errors():
+        settings = load_outbox(app).settings
+    return {"limits": settings.limits, "admission": settings.admission}
 
 
 def _parsed(text: str, what: str) -> Any:

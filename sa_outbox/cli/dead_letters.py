@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from sa_outbox.policy.delivery import Reason
+from sa_outbox.policy.error.tracebacks import traceback_text
 
 from .display import as_json, document, escaped, facts, moment, table
 from .operator import moment_option, place_of, place_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .operator import Place
 
 F = TypeVar("F", bound="Callable[..., None]")
-FILTERS = ("listener", "types", "key", "tenant", "reason", "code", "since", "until")
+FILTERS = ("listener", "types", "key", "tenant", "reason", "code", "fingerprint", "since", "until")
 
 
 @click.group("dead-letters")
@@ -40,6 +41,7 @@ def filters(command: F) -> F:
     for option in (
         moment_option("--until", "Given up before"),
         moment_option("--since", "Given up then or later"),
+        click.option("--fingerprint", help="Of the last error: see list --group-by error."),
         click.option("--code", help="Code of the last error."),
         click.option("--reason", type=click.Choice(get_args(Reason))),
         click.option("--tenant"),
@@ -62,10 +64,18 @@ def filters(command: F) -> F:
 @click.option("--before", type=int, help="Continue below this id: the end of the last page.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--count", is_flag=True, help="Only print how many there are.")
+@click.option("--group-by", type=click.Choice(["error"]), help="Count them by their last error.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def list_(
-    *, resolution: str, before: int | None, limit: int, count: bool, as_json_: bool, **options: Any
+    *,
+    resolution: str,
+    before: int | None,
+    limit: int,
+    count: bool,
+    group_by: str | None,
+    as_json_: bool,
+    **options: Any,
 ) -> None:
     """List dead letters, newest first, without their payload."""
     from sa_outbox.operations import dead_letters as operations  # noqa: PLC0415 - not for its help
@@ -74,6 +84,9 @@ def list_(
     place = place_of(options)
     if count:
         click.echo(place.ask(lambda c, tables: operations.count_dead_letters(c, tables, wanted)))
+        return
+    if group_by is not None:
+        _list_groups(place, wanted, limit, as_json_=as_json_)
         return
     page = place.ask(
         lambda c, tables: operations.list_dead_letters(
@@ -110,13 +123,53 @@ def list_(
         click.echo(f"there are more: --before {page.next_before}", err=True)
 
 
+def _list_groups(place: Place, wanted: DeadLetterFilter, limit: int, *, as_json_: bool) -> None:
+    from sa_outbox.operations import dead_letters as operations  # noqa: PLC0415 - not for its help
+
+    groups = place.ask(
+        lambda c, tables: operations.group_dead_letters(c, tables, wanted, limit=limit)
+    )
+    if as_json_:
+        click.echo(as_json({"groups": groups}))
+        return
+    rows = [
+        [
+            each.error_fingerprint,
+            each.count,
+            moment(each.first_at),
+            moment(each.last_at),
+            each.error_class or each.error_code,
+            _names(each.listeners, each.listener_count),
+            each.sample,
+            each.error_message,
+        ]
+        for each in groups
+    ]
+    headers = (
+        "FINGERPRINT", "COUNT", "FIRST", "LAST", "ERROR", "LISTENERS", "SAMPLE", "ITS MESSAGE",
+    )  # fmt: skip
+    if not rows:
+        require_known(place, wanted)
+    click.echo(table(headers, rows) if rows else "no dead letter")
+    if len(groups) == limit:
+        click.echo("there may be more: --limit", err=True)
+
+
+def _names(listeners: Sequence[str], number: int) -> str:
+    more = number - len(listeners)
+    return ", ".join(listeners) + (f" and {more} more" if more > 0 else "")
+
+
 @dead_letters.command()
 @click.argument("id_", metavar="ID", type=int)
 @click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Cover this field.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) -> None:
-    """Show one with its copy of the event and the errors of every attempt."""
+    """Show one, with its copy of the event.
+
+    And the error and the traceback of every attempt.
+    """
     found = show_one(place_of(options), id_)
     if as_json_:
         shown = {"letter": found.letter, "errors": found.errors, "headers": found.headers}
@@ -142,6 +195,7 @@ def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) ->
         "resolution": resolved,
         "why": letter.resolved_why or "-",
         "edits": letter.edits,
+        "fingerprint": letter.error_fingerprint or "-",
     }
     errors = [
         [each.get("attempt"), _at(each), *(each.get(name) for name in ("error", "code", "message"))]
@@ -149,15 +203,28 @@ def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) ->
     ]
     click.echo(facts(pairs))
     click.echo("\n" + table(("ATTEMPT", "AT", "ERROR", "CODE", "MESSAGE"), errors))
+    _show_tracebacks(found.errors)
     click.echo(f"\nheaders: {escaped(document(found.headers, masks), lines=True)}")
     click.echo(f"payload: {escaped(document(found.payload, masks), lines=True)}")
+
+
+def _show_tracebacks(errors: Sequence[Mapping[str, Any]]) -> None:
+    """Each once: most attempts fail at the same place."""
+    attempts: dict[str, list[str]] = {}
+    for each in errors:
+        if each.get("traceback"):
+            shown = attempts.setdefault(traceback_text(each["traceback"]), [])
+            shown.append("?" if each["attempt"] is None else str(each["attempt"]))
+    for text, numbers in attempts.items():
+        of = "attempt" if len(numbers) == 1 else "attempts"
+        click.echo(f"\ntraceback of {of} {', '.join(numbers)}:\n{escaped(text, lines=True)}")
 
 
 def _at(error: Mapping[str, Any]) -> str:
     """When an attempt failed; as it is stored if it is no time."""
     try:
         return moment(datetime.fromisoformat(error["at"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return str(error.get("at", "-"))
 
 

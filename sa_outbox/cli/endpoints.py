@@ -1,4 +1,5 @@
-"""``endpoints``: where webhooks go. Add, list, move, disable, enable, remove, test."""
+"""``endpoints``: where webhooks go. Add, list, move, disable, enable, remove, test; ``change`` and
+what concerns secrets have modules of their own."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from sa_outbox.policy.order import ORDERS
 
 from .answers import cli_errors
 from .display import moment, table
+from .endpoint_change import change, from_json
 from .endpoint_secrets import (
     new_key,
     reseal,
@@ -27,14 +29,12 @@ if TYPE_CHECKING:
 
     from sa_outbox.relay.endpoints import EndpointOptions
 
+UNTIL_SEEN = (
+    "it gets what is committed once a running consumer has seen it: within about 5 s, or when one"
+    " starts"
+)
+
 F = TypeVar("F", bound="Callable[..., None]")
-
-
-def from_json(_context: click.Context, _option: click.Parameter, given: str | None) -> Any:
-    try:
-        return None if given is None else json.loads(given)
-    except ValueError as error:
-        raise click.BadParameter(f"not JSON: {error}") from error
 
 
 def permit_options(command: F) -> F:
@@ -78,7 +78,7 @@ def endpoints() -> None:
     """
 
 
-for _command in (new_key, reseal, rotate):
+for _command in (change, new_key, reseal, rotate):
     endpoints.add_command(_command)
 
 
@@ -154,7 +154,10 @@ def add(
     bearer_file: IO[str] | None,
     **options: Any,
 ) -> None:
-    """Send the events --on to URL, from now on.
+    """Send the events --on to URL.
+
+    It gets what is committed from the moment when a running consumer has seen it, about five
+    seconds from now. Or the next that starts.
 
     Without --secret-env a secret is generated, stored sealed, and printed once: the receiver needs
     it. A token of --bearer-file is stored sealed, too.
@@ -181,6 +184,7 @@ def add(
         endpoint = replace(plain, secrets=(stored,), bearer=bearer)
     place.ask(lambda c, tables: add_endpoint(c, tables, endpoint, operator))
     click.echo(f"endpoint {name}: added, as listener {endpoint.listener}")
+    click.echo(UNTIL_SEEN)
     warn_of(secret_env)
     show_secret(made)
 

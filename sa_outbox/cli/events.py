@@ -23,6 +23,7 @@ from .operator import (
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from sa_outbox.operations.causation import Causation, CausedEvent
     from sa_outbox.operations.erasure import Erased
     from sa_outbox.operations.events import EventDetail
 
@@ -96,6 +97,7 @@ def list_(
 @events.command()
 @click.argument("event", type=parse_event)
 @click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Cover this field.")
+@click.option("--tree", is_flag=True, help="What caused it, and what it caused, instead.")
 @app_option("Without, the listeners are those that consumers have registered.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
@@ -103,11 +105,13 @@ def show(
     *,
     event: dict[str, Any],
     masks: tuple[str, ...],
+    tree: bool,
     app: str | None,
     as_json_: bool,
     **options: Any,
 ) -> None:
     """Show EVENT (its id, or its event_id) with its payload and its outcome for each listener."""
+    from sa_outbox.operations.causation import causation_of  # noqa: PLC0415 - not for --help
     from sa_outbox.operations.events import show_event  # noqa: PLC0415 - not for --help
 
     place = place_of(options)
@@ -118,6 +122,12 @@ def show(
         with cli_errors():
             listeners = load_outbox(app).listeners
     found = place.ask(lambda c, tables: show_event(c, tables, **event, listeners=listeners))
+    if tree:
+        caused = place.ask(
+            lambda c, tables: causation_of(c, tables, found.event_id, listeners=listeners)
+        )
+        click.echo(as_json(caused) if as_json_ else _drawn(caused))
+        return
     if as_json_:
         click.echo(as_json({**_named(found), "payload": document(found.payload, masks)}))
         return
@@ -175,6 +185,27 @@ def _copies(erased: Erased, *, keys: bool) -> str:
     if erased.keys and not keys:
         message += f"; kept until expiry: {counted(erased.keys, 'idempotency key')} (--keys)"
     return message
+
+
+def _drawn(found: Causation) -> str:
+    """Its causes above it, what it caused below, each further to the right."""
+    lines = []
+    if found.lost_cause is not None:
+        lines.append(f"({found.lost_cause}, no longer in the log)")
+    for each in found.causes:
+        lines.append(_line(each, len(lines)))
+    lines += _branch(found.event, len(lines), mark=" <--")
+    return "\n".join([*lines, "there is more"] if found.is_cut else lines)
+
+
+def _branch(event: CausedEvent, depth: int, mark: str = "") -> list[str]:
+    below = [line for each in event.caused for line in _branch(each, depth + 1)]
+    return [_line(event, depth) + mark, *below]
+
+
+def _line(event: CausedEvent, depth: int) -> str:
+    said = f"{escaped(event.event_type)} {event.position}  {event.state}"
+    return f"{'  ' * depth}{said}  {moment(event.created_at)}"
 
 
 def _named(found: EventDetail) -> dict[str, Any]:

@@ -101,7 +101,10 @@ class Cancelling:
         given = {"reason": why, "actor": encode_plain(actor)}
         answers: dict[str, Answer] = {
             each.name: self._cancel(
-                runner, each, {"listener": each.name, "position": position}, given
+                runner,
+                {"listener": each.name, "position": position},
+                given,
+                is_queue=each.order_mode.is_queue,
             )
             for each in concerned
         }
@@ -114,6 +117,29 @@ class Cancelling:
             runner.rows(self._notify)
         return answers
 
+    def cancel_delivery(
+        self,
+        runner: StatementRunner,
+        listener: str,
+        position: int,
+        reason: str | None,
+        actor: dict[str, str],
+        *,
+        is_queue: bool,
+    ) -> Answer:
+        """Cancel one delivery that has a row, for an operator: *listener* need not be one that this
+        program declares. Always recorded in the audit."""
+        one = {"listener": listener, "position": position}
+        given = {"reason": reason, "actor": encode_plain(actor)}
+        cancel = self._claimed if is_queue else self._in_order
+        answer = cancel(runner, one, given)
+        if answer == "cancelled":
+            document = encode_plain([_record(position, reason, actor)])
+            runner.rows(self._record, listener=listener, document=document)
+        elif answer == "requested" and self._settings.notifies:
+            runner.rows(self._notify)
+        return answer
+
     def _chosen(self, listener: str | None) -> Iterable[Listener]:
         if listener is None:
             return self._listeners
@@ -124,19 +150,25 @@ class Cancelling:
     def _cancel(
         self,
         runner: StatementRunner,
-        listener: Listener,
         one: dict[str, Any],
         given: dict[str, Any],
+        *,
+        is_queue: bool,
     ) -> Answer:
-        if not runner.rows(self._is_registered, listener=listener.name):
+        if not runner.rows(self._is_registered, listener=one["listener"]):
             return "unknown"
-        if not listener.order_mode.is_queue:
+        if not is_queue:
             return self._in_order(runner, one, given)
         if runner.rows(self._withdraw, **one):
             runner.rows(self._insert_cancelled, **one, **given)
             return "cancelled"
-        # It is claimed. Checked twice: it may move from a range into a row between the two
-        # statements, and a row stays until it is settled.
+        return self._claimed(runner, one, given)
+
+    def _claimed(
+        self, runner: StatementRunner, one: dict[str, Any], given: dict[str, Any]
+    ) -> Answer:
+        # Checked twice: it may move from a range into a row between the two statements, and a row
+        # stays until it is settled.
         for _ in range(2):
             found = runner.rows(self._lock, **one)
             if found and found[0]["state"] == "cancelled":

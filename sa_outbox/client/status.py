@@ -15,7 +15,7 @@ from ..sql.people.status import status
 from .caller import connection_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -84,7 +84,8 @@ def judge(
     unrelated. Pure.
 
     *listener* is None if this program does not declare it: whether it wants the event is then
-    unknown, unless it has left a trace; or, *by_registration*, what its consumer has registered.
+    unknown, unless it has left a trace; or, *by_registration* and for webhook endpoints, what its
+    consumer has registered.
     """
     result = row["result_ref"]
     if row["dead"]:
@@ -101,11 +102,11 @@ def judge(
         return ListenerStatus(state="running" if row["is_held"] else "pending")
     if result is not None:
         return _succeeded(row)
-    wants = _registered(row) if listener is None and by_registration else None
-    wants = wants if listener is None else listener.wants
-    if wants is None or row["position"] is None:
+    if row["position"] is None or (
+        listener is None and not _registered(row, by_registration=by_registration)
+    ):
         return ListenerStatus(state="unknown")
-    if not wants(row["event_type"]) or not (listener is None or listener.is_met(row["met"])):
+    if not (_is_registered_for(row) if listener is None else _takes(listener, row)):
         return None
     if not row["untaken"]:
         return _succeeded(row)
@@ -120,12 +121,29 @@ def judge(
     return ListenerStatus(state="pending")
 
 
-def _registered(row: Mapping[str, Any]) -> Callable[[str], bool] | None:
-    """What the consumer of a listener has registered; None: nothing, or not all of it. A webhook
-    endpoint may be for one tenant."""
-    if row["event_types"] is None or row["name"].startswith(WEBHOOK):
-        return None
-    return matcher(tuple(row["event_types"]))
+def _registered(row: Mapping[str, Any], *, by_registration: bool) -> bool:
+    """Whether what a consumer has registered says which events the listener wants. For webhook
+    endpoints always: no program declares them. Only who may read payloads can tell whether one
+    meets a filter."""
+    known = row["event_types"] is not None and (by_registration or is_endpoint(row["name"]))
+    return known and (row["only_where"] is None or row["reads_payloads"])
+
+
+def _is_registered_for(row: Mapping[str, Any]) -> bool:
+    return (
+        matcher(tuple(row["event_types"]))(row["event_type"])
+        and row["only_tenant"] in (None, row["tenant"])
+        and (row["only_where"] is None or row["only_where"] in row["met"])
+    )
+
+
+def _takes(listener: Listener, row: Mapping[str, Any]) -> bool:
+    return listener.takes(row["event_type"], row["met"])
+
+
+def is_endpoint(listener: str) -> bool:
+    """Whether it is the listener of a webhook endpoint, which is stored in the database."""
+    return listener.startswith(WEBHOOK)
 
 
 def _succeeded(row: Mapping[str, Any]) -> ListenerStatus:
@@ -203,10 +221,7 @@ class Statuses:
     def ask(self, place: Session | Connection, wanted: dict[str, Any]) -> EventStatus:
         connection = connection_of(place, self._statement, self._log)
         runner = StatementRunner(connection, self._names, self._rights)
-        if filters := self._listeners.filters:
-            rows = runner.rows(self._filtered, **wanted, filters=filters)
-        else:
-            rows = runner.rows(self._statement, **wanted)
+        rows = self._rows(runner, wanted)
         if not rows:
             if wanted["by_key"]:
                 raise EventNotFound("no event has this idempotency key, or its lifetime is over")
@@ -219,6 +234,32 @@ class Statuses:
             created_at=next((row["created_at"] for row in rows if row["created_at"]), None),
             listeners=MappingProxyType(self._by_listener(rows)),
         )
+
+    def _rows(self, runner: StatementRunner, wanted: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Asked again with the filters of listeners that are judged by their registration, if there
+        are some: without filters, the right to read payloads is not needed."""
+        filters = self._listeners.filters
+        rows = self._ask(runner, wanted, filters)
+        if more := self._registered_filters(rows).difference(filters):
+            rows = self._ask(runner, wanted, [*filters, *sorted(more)])
+        return rows
+
+    def _ask(
+        self, runner: StatementRunner, wanted: dict[str, Any], filters: Sequence[str]
+    ) -> Sequence[Mapping[str, Any]]:
+        if filters:
+            return runner.rows(self._filtered, **wanted, filters=filters)
+        return runner.rows(self._statement, **wanted)
+
+    def _registered_filters(self, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+        return {
+            row["only_where"]
+            for row in rows
+            if row["only_where"] is not None
+            and row["position"] is not None
+            and row["name"] not in self._listeners
+            and _registered(row, by_registration=self._by_registration)
+        }
 
     def _by_listener(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, ListenerStatus]:
         declared = {each.name: each for each in self._listeners}

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ..errors import ConfigError, EventNotFound, NotFinished, WrongArgument
 from ..policy.checks import ONE_DAY, check_span, known_instead
+from .status import is_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +44,13 @@ class Waiting:
         timeout: timedelta,
     ) -> None:
         check_span("timeout", timeout, most=ONE_DAY)
-        if listener not in listeners:
-            known = known_instead(listener, [each.name for each in listeners])
+        declared = {each.name: each for each in listeners}
+        if listener not in declared and not is_endpoint(listener):
+            known = known_instead(listener, declared)
             raise ConfigError(f"there is no listener {listener!r}{known}")
         self._statuses = statuses
-        self._declared = listeners[listener]
+        self._listener = listener
+        self._declared = declared.get(listener)
         self._wanted = statuses.wanted(event_id, None, None, None)
         self._timeout = timeout
 
@@ -84,18 +87,34 @@ class Waiting:
             time.sleep(self._next(pauses, status))
 
     def _current(self, found: EventStatus) -> ListenerStatus:
-        name = self._declared.name
-        status = found.listeners.get(name)
+        status = found.listeners.get(self._listener)
         if status is None:
-            if found.event_type is not None and self._declared.wants(found.event_type):
-                raise ConfigError(f"listener {name!r} leaves this event out by its where=")
-            raise ConfigError(f"listener {name!r} does not listen to {found.event_type!r}")
-        if status.state == "unknown" and found.position is None:
-            raise EventNotFound(
-                f"event {found.event_id} is no longer in the log: whether listener {name!r} has "
-                "handled it is not known"
-            )
+            raise ConfigError(self._unrelated(found.event_type))
+        if status.state == "unknown" and (found.position is None or self._declared is None):
+            raise EventNotFound(self._untold(found))
         return status
+
+    def _unrelated(self, event_type: str | None) -> str:
+        name = self._listener
+        if self._declared is None:
+            return (
+                f"{name!r} does not get this event: its event types, tenant or where= leave it "
+                "out, or no consumer has served an endpoint of this name yet"
+            )
+        if event_type is not None and self._declared.wants(event_type):
+            return f"listener {name!r} leaves this event out by its where="
+        return f"listener {name!r} does not listen to {event_type!r}"
+
+    def _untold(self, found: EventStatus) -> str:
+        if found.position is None:
+            return (
+                f"event {found.event_id} is no longer in the log: whether listener "
+                f"{self._listener!r} has handled it is not known"
+            )
+        return (
+            f"whether {self._listener!r} gets event {found.event_id} is not known: its where= looks"
+            " into the payload, which this role may not read"
+        )
 
     def _pauses(self) -> Iterator[float]:
         """Until the time is up: the last one ends there."""
@@ -107,10 +126,11 @@ class Waiting:
     def _next(self, pauses: Iterator[float], status: ListenerStatus) -> float:
         for pause in pauses:
             return pause
+        hint = "" if self._declared is not None else " Is the endpoint enabled?"
         error = NotFinished(
-            f"listener {self._declared.name!r} has not finished event {self._wanted['event_id']} "
+            f"listener {self._listener!r} has not finished event {self._wanted['event_id']} "
             f"within {self._timeout}: it is {status.state}"
-            + (". Does a consumer run?" if status.state == "pending" else "")
+            + (f". Does a consumer run?{hint}" if status.state == "pending" else "")
         )
         error.state = status.state
         raise error

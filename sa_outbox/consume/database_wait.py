@@ -13,7 +13,7 @@ from sa_outbox.consumer.connection.engines import engines
 from sa_outbox.consumer.connection.errors import is_database_error
 from sa_outbox.errors import LifespanError
 from sa_outbox.policy.backoff import Backoff
-from sa_outbox.policy.failure import clean
+from sa_outbox.policy.error.masking import clean
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

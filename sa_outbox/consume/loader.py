@@ -16,7 +16,7 @@ from sa_outbox.policy.checks import did_you_mean
 
 from ..errors import ConfigError
 from ..outbox import Outbox
-from ..policy.failure import clean
+from ..policy.error.masking import clean
 
 if TYPE_CHECKING:
     from types import ModuleType

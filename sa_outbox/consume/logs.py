@@ -49,7 +49,8 @@ def make_log(
         context_class=dict,
         cache_logger_on_first_use=False,
     ).bind()
-    return Log(logger, level, starts=starts, messages=console and on_terminal)
+    messages = console and on_terminal
+    return Log(logger, level, starts=starts, messages=messages, text_tracebacks=console)
 
 
 def take_standard_logging(form: Format | None, stream: TextIO | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sa_outbox.settings import CHOICES, RETENTIONS, ConsumerSettings
+from sa_outbox.settings import CHOICES, IDLE, RETENTIONS, ConsumerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 MAX_SECONDS = 86_400
 MAX_DAYS = 3_653
 FOREVER = "forever"
+NEVER = "never"
 
 
 def seconds(value: Any) -> timedelta:
@@ -33,6 +34,11 @@ def seconds(value: Any) -> timedelta:
 def seconds_from_zero(value: Any) -> timedelta:
     """A duration, given as a number of seconds; zero is allowed."""
     return timedelta(0) if value == "0" else _span(value, "from 0 to")
+
+
+def seconds_or_never(value: Any) -> timedelta | None:
+    """A duration, given as a number of seconds; or never."""
+    return None if str(value).strip().lower() == NEVER else _span(value, "above 0 and up to")
 
 
 def days(value: Any) -> timedelta | None:
@@ -127,6 +133,8 @@ def _option(name: str, default: Any, help_text: str | None) -> Callable[[F], F]:
     shown = default
     if name in CHOICES:
         kind, metavar = click.Choice(CHOICES[name]), None
+    elif name in IDLE:
+        kind, metavar, shown = seconds_or_never, "SECONDS", NEVER
     elif name in RETENTIONS:
         kind, metavar, shown = days, "DAYS", f"{default / timedelta(days=1):g}"
     elif isinstance(default, timedelta):

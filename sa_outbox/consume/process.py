@@ -27,7 +27,7 @@ from .garbage import spare_what_is_loaded
 from .loader import load_observer, load_outbox
 from .logs import make_log, take_standard_logging
 from .monitor import make_monitor
-from .stop import Ending
+from .stop import Ending, woken_by_signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +128,7 @@ class Process:
 
         grace = consumer.settings.grace_period.total_seconds()
         ending = self._ending = Ending(self._log, grace, stop=stop, cancel=scope.cancel)
-        with scope, self._monitor as monitor, ending:
+        with scope, self._monitor as monitor, ending, woken_by_signal(consumer):
             if monitor is not None:
                 self._log.say("info", "monitor", host=monitor.host, port=monitor.port)
             for each in (self._log, ending.observe):

@@ -12,20 +12,27 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 from sa_outbox.consumer.services.watchdog import stack_of
-from sa_outbox.observe import ConsumerStarted, ConsumerStopping, HandlerIgnoredCancel, in_batches
+from sa_outbox.observe import (
+    ConsumerStarted,
+    ConsumerStopped,
+    ConsumerStopping,
+    HandlerIgnoredCancel,
+    in_batches,
+)
 
 from .exit_codes import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType, TracebackType
 
+    from sa_outbox.consumer import Consumer
     from sa_outbox.logs import Log
     from sa_outbox.observe import Observation
 
@@ -59,6 +66,8 @@ class Ending:
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[signal.Signals | Observation | Exit] = SimpleQueue()
         self._stuck = False
+        self._restarts = False
+        """The consumer is stopping to begin again: not the end of the process."""
         self._begun: float | None = None
         self._deadline: float | None = None
         self._forced: int = Exit.FORCED
@@ -88,7 +97,7 @@ class Ending:
     def observe(self, observation: Observation) -> None:
         if isinstance(observation, ConsumerStarted):
             self.started = True
-        elif isinstance(observation, (ConsumerStopping, HandlerIgnoredCancel)):
+        elif isinstance(observation, (ConsumerStopping, ConsumerStopped, HandlerIgnoredCancel)):
             self._inbox.put(observation)
 
     def leave(self, code: Exit) -> None:
@@ -112,7 +121,12 @@ class Ending:
                 self._signalled(heard, signals)
             elif isinstance(heard, Exit):
                 self._left_behind(heard)
+            elif isinstance(heard, ConsumerStopped):
+                if self._restarts and not signals:
+                    self._begun = self._deadline = None
             else:
+                if isinstance(heard, ConsumerStopping):
+                    self._restarts = heard.restarts
                 self._stuck |= isinstance(heard, HandlerIgnoredCancel)
                 if self._stuck:
                     self._why = "a handler ignored its cancellation"
@@ -173,3 +187,17 @@ class Ending:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):  # None if it was closed
                 stream.flush()
+
+
+@contextmanager
+def woken_by_signal(consumer: Consumer) -> Iterator[None]:
+    """SIGUSR1 wakes a consumer that may sleep. For others it keeps its meaning, which is death."""
+    if consumer.settings.idle_after is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, consumer.wake)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR1)

@@ -30,6 +30,8 @@ The path of an event, and the packages it passes:
 ``shared/``           what all loops share
 ``connection/``       how they talk to the database
 ``upkeep/``           removes what is old
+``idle.py``           notices that there is nothing to do
+``sleep.py``          then there is no connection, until something wakes it
 ``drain.py``          waits until everything that is committed now is handled
 ``backlog.py``        measures the backlog, for observers that want it
 ``memory.py``         restarts loops from their rows after a failover lost commits
@@ -60,7 +62,7 @@ the database is unreachable         nobody's; wait: ``connection/errors.py``
 it came back without some commits   nobody's; start from the rows: ``lease/continuity.py``,
                                     ``memory.py``
 it refuses to read or write a row   that event's: ``fault/refusals.py``, found by
-                                    ``loop/isolation.py`` (halves) and ``shared/reads.py`` (bytes)
+                                    ``loop/isolation.py``
 a session was lost with an event    that event's, if it happens again: ``fault/suspects.py``,
                                     ``fault/attribution.py``
 a relay's receiver is unreachable   nobody's; wait, but not in a drain: ``shared/relay_outages.py``

@@ -52,6 +52,7 @@ class HorizonWatcher:
         self._context = context
         self._reader = reader
         self._workload = workload
+        self._loops, self._queues = workload.holder.loops, workload.queues
         self._verification = verification
         self._poll_interval = poll_interval
         self._outage = Outage("horizon", context.observers.emit)
@@ -66,9 +67,9 @@ class HorizonWatcher:
         pause = MIN_HOLE_POLL_SECONDS
         while True:
             rung = await self._context.bell.wait(self._until_next_read(pause))
-            if self._workload.is_empty:
+            if not self._loops and not self._queues:
                 continue
-            by = rung or ("open events" if _wait_at_a_hole(self._workload.loops) else "poll")
+            by = rung or ("open events" if _wait_at_a_hole(self._loops.values()) else "poll")
             snapshot = await self._read(is_rung=rung is not None)
             if snapshot is not None:
                 is_quiet = rung is None and snapshot.final < snapshot.ceiling
@@ -97,8 +98,8 @@ class HorizonWatcher:
         """Offer new events, before the horizon is read, to those who had read everything up to the
         latest snapshot: they begin at once."""
         number = self._context.horizon.latest.number
-        loops, queues = self._workload.loops, self._workload.queues
-        waiting = [each for each in loops if each.source.new.are_all_final(number)]
+        waiting = [each for each in self._loops.values() if each.source.new.are_all_final(number)]
+        queues = self._queues
         resting = {queue: at for queue in queues if (at := queue.rests_at(number)) is not None}
         stands = [*(each.progress.read_to for each in waiting), *resting.values()]
         if not stands:
@@ -119,14 +120,15 @@ class HorizonWatcher:
         if by in ("poll", "reconnect"):  # what a notification would have said
             self._workload.look_for_requests()
             self._workload.look_for_due()
-        for loop in self._workload.loops:
+        for loop in self._loops.values():
             if loop.source.new.show_more(snapshot):
                 loop.wake()
-        self._workload.wake_queues()
+        for queue in self._queues:
+            queue.wake()
         self._context.progressed()
 
     def _until_next_read(self, pause: float) -> float:
-        loops, latest = self._workload.loops, self._context.horizon.latest
+        loops, latest = self._loops.values(), self._context.horizon.latest
         have_holes = [each for each in loops if each.source.new.are_open]
         if _wait_at_a_hole(have_holes):
             return pause

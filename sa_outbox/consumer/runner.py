@@ -13,7 +13,15 @@ from anyio import TASK_STATUS_IGNORED, CancelScope
 
 from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.logs import Log, program_log
-from sa_outbox.observe import ConsumerStarted, ConsumerStopped, ConsumerStopping, Observers
+from sa_outbox.observe import (
+    ConsumerAsleep,
+    ConsumerAwake,
+    ConsumerStarted,
+    ConsumerStopped,
+    ConsumerStopping,
+    Observers,
+)
+from sa_outbox.producer.notifier import notifier
 from sa_outbox.settings import ConsumerSettings
 
 from .assembly import make_context, make_supervisor
@@ -22,6 +30,7 @@ from .connection.engines import connect_to, engines, require_asyncio
 from .connection.schema_location import locate
 from .connection.shield import to_its_end
 from .drain import until_drained
+from .idle import IdleWatcher
 from .lifespans import Lifespans
 from .services.endpoints import Endpoints, EndpointWatcher
 from .services.registration import chosen, register
@@ -30,6 +39,7 @@ from .shared.stop_reason import StopReason
 from .shared.sync import Broadcast
 from .shared.tally import Tally
 from .shared.task_errors import one_error
+from .sleep import Sleep, until_it_answers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -91,7 +101,9 @@ class Consumer:
         self._tables = outbox.tables
         """With their schema, while it runs."""
         self._again = False
-        """It is being stopped to begin again, with the endpoints that there are now."""
+        """It is being stopped to begin again, with the endpoints that there are now, or later."""
+        self._sleep: Sleep | None = None
+        """It begins again when this is over."""
         self._database = database
         self._sync_engine = sync_engine
         self._listen_connect = None if listen_url is None else connect_to(listen_url)
@@ -129,35 +141,63 @@ class Consumer:
                 names = self.outbox.settings.names
                 self._tables = await to_its_end(locate(made.asynchronous, names))
                 async with self._lifespans.around():
-                    await self._run_with_endpoints(made, task_status)
+                    await self._run_again_and_again(made, task_status)
         finally:
             self._running = self._only_drains = self._again = False
+            self._sleep = None
             self._tally = None
             self._stop = anyio.Event()
             self._grace_ends = None
             self._endpoints = None
             await best_effort(made.dispose(), CLOSE_SECONDS)
 
-    async def _run_with_endpoints(self, made: Engines, task_status: TaskStatus[None]) -> None:
-        """Run, and again with other listeners whenever the table of endpoints was changed."""
-        if not self._serves:
-            await self._run(made, task_status)
-            return
-        endpoints = Endpoints(self.outbox, self._tables, made.asynchronous, self.observers)
-        self._endpoints = endpoints
-        await endpoints.read()
+    async def _run_again_and_again(self, made: Engines, task_status: TaskStatus[None]) -> None:
+        """Run, and again with other listeners whenever the table of endpoints was changed, and
+        after each sleep."""
+        if self._serves:
+            self._endpoints = Endpoints(
+                self.outbox, self._tables, made.asynchronous, self.observers
+            )
+            await self._endpoints.read()
         while True:
-            self._again = False
-            self._listeners = (*self._declared, *endpoints.listeners)
+            self._again, self._sleep = False, None
+            served = () if self._endpoints is None else self._endpoints.listeners
+            self._listeners = (*self._declared, *served)
             await self._run(made, task_status)
             if not self._again:
                 return
             self._stop = anyio.Event()
             task_status = TASK_STATUS_IGNORED
             # It was running: a database that is away now is waited for.
-            await endpoints.read_again(self._stop)
+            await self._until_it_may_begin(made, self._stop)
             if self._stop.is_set():
                 return
+
+    async def _until_it_may_begin(self, made: Engines, stopped: anyio.Event) -> None:
+        if self._sleep is not None:
+            await self._rest(made, self._sleep)
+        if stopped.is_set():
+            return
+        if self._endpoints is not None:
+            await self._endpoints.read_again(stopped)
+        elif self._sleep is not None:
+            await until_it_answers(made.asynchronous, stopped, self.observers)
+
+    async def _rest(self, made: Engines, sleep: Sleep) -> None:
+        await best_effort(made.rest(), CLOSE_SECONDS)
+        await anyio.to_thread.run_sync(notifier.close, CLOSE_SECONDS)  # of what handlers added
+        self.observers.emit(ConsumerAsleep(sleep.seconds))
+        with self.outbox.observers.including(sleep):
+            by = await sleep.until_woken()
+        self.observers.emit(ConsumerAwake(by))
+
+    def wake(self) -> None:
+        """Begin again at once, if it sleeps (``idle_after``); otherwise nothing happens.
+
+        For any thread, and for a handler of a signal."""
+        sleep = self._sleep
+        if sleep is not None:
+            sleep.wake("wake")
 
     async def drain(self, *, retries: bool = True, limit: int | None = None) -> Drained:
         """Return when every listener has handled all that was committed when this was called, and
@@ -175,7 +215,7 @@ class Consumer:
         a consumer that is running already: others rely on it.
 
         Invariant: a drain that ran the consumer and returns holds no lease. Every statement that
-        takes one is answered before the end (``connection/claim_shield.py``), what is held is given
+        takes one is answered before the end (``lease/lease.py``), what is held is given
         back, and at last whatever the database still has under our name.
         """
         require_asyncio()
@@ -224,6 +264,8 @@ class Consumer:
             self._again = False
             self.stop_reason, self.reason = why, reason
             self._stop.set()
+            if self._sleep is not None:
+                self._sleep.wake("stop")
 
     async def _start(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         await self.run(task_status=task_status)
@@ -270,6 +312,27 @@ class Consumer:
             self.reason, self._again = "the webhook endpoints were changed", True
             self._stop.set()
 
+    def _fall_asleep(self, seconds: float | None) -> None:
+        """*seconds*: until something is due."""
+        if not self._stop.is_set():
+            self._sleep = Sleep.of(self.settings, seconds)
+            self.reason, self._again = "there is nothing to do", True
+            self._stop.set()
+
+    def _idle_watcher(self) -> list[IdleWatcher]:
+        after = self.settings.idle_after
+        if after is None or self._only_drains:
+            return []
+        return [
+            IdleWatcher(
+                self.outbox,
+                after.total_seconds(),
+                lambda: self._services,
+                self._progressed.wait,
+                self._fall_asleep,
+            )
+        ]
+
     async def _until_stopped(self, services: Supervisor) -> None:
         try:
             await self._stop.wait()
@@ -284,7 +347,7 @@ class Consumer:
     async def _wind_down(self, services: Supervisor) -> None:
         grace = self.settings.grace_period.total_seconds()
         self._grace_ends = anyio.current_time() + grace
-        self.observers.emit(ConsumerStopping(self.reason, grace))
+        self.observers.emit(ConsumerStopping(self.reason, grace, restarts=self._again))
         services.stop()
         await best_effort(services.leases.withdraw(), CLOSE_SECONDS)
         with anyio.move_on_after(grace):
@@ -333,6 +396,7 @@ class Consumer:
 
     def _supervise(self, made: Engines, context: ConsumerContext) -> Supervisor:
         endpoints = None if self._only_drains else self._endpoints
+        watched = [] if endpoints is None else [EndpointWatcher(endpoints, self._serve_again)]
         return make_supervisor(
             context,
             self.outbox,
@@ -341,5 +405,5 @@ class Consumer:
             owner=self.owner,
             listen_connect=self._listen_connect,
             only_drains=self._only_drains,
-            more=[] if endpoints is None else [EndpointWatcher(endpoints, self._serve_again)],
+            more=[*watched, *self._idle_watcher()],
         )

@@ -16,6 +16,7 @@ In the order a request meets them:
 ``html.py``         HTML as values: text is escaped because it is text
 ``payloads.py``     stored JSON, formatted for people
 ``mask.py``         fields that nobody may see
+``catalogue.py``    event types as their page lists them
 ``comparison.py``   two texts line by line
 ``live.py``         server-sent events: the overview stays up to date
 ``history.py``      samples of the overview, for its chart

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from sa_outbox.errors import ConfigError
 
 from .access import LEAST_SECRET
+from .catalogue import Catalogue
 from .mask import Masks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .access import Auth
 
@@ -27,6 +28,7 @@ class DashboardOptions(TypedDict, total=False):
     read_only: bool
     mask: Sequence[str]
     title: str
+    catalogue: Mapping[str, Any] | None
     allowed_hosts: Sequence[str] | None
     trusted_origins: Sequence[str]
     allow_anonymous: bool
@@ -51,6 +53,9 @@ class DashboardSettings:
     """Fields of payloads and headers that are not shown: ``password``, ``card.*``."""
     title: str = "Outbox"
     """In the header of every page: distinguishes several dashboards."""
+    catalogue: Mapping[str, Any] | None = None
+    """A document that ``sa-outbox catalog`` has written, for a dashboard that does not know the
+    program; None: of the outbox it is given."""
     allowed_hosts: Sequence[str] | None = None
     """Host names it answers to; None: any. On the loopback, the standalone dashboard answers to the
     loopback's names only, against DNS rebinding."""
@@ -84,6 +89,8 @@ class DashboardSettings:
         if type(self.page_size) is not int or not 1 <= self.page_size <= 500:
             raise ConfigError(f"page_size is a number from 1 to 500, not {self.page_size!r}")
         Masks(self.mask)
+        if self.catalogue is not None:
+            Catalogue(self.catalogue)
 
     def _check_secrets(self) -> None:
         if self.auth is not None and self.secret is None:

@@ -9,8 +9,13 @@ from starlette.routing import Route, Router
 from starlette.websockets import WebSocketClose
 
 from .assets import asset
+from .routes.audit import AuditAnswers
+from .routes.catalogue import CatalogueAnswers
+from .routes.crons import CronAnswers
 from .routes.dead_letter_actions import ResolvingAnswers
 from .routes.dead_letters import DeadLetterAnswers
+from .routes.deliveries import DeliveryAnswers
+from .routes.endpoints import EndpointAnswers
 from .routes.listener_actions import SteeringAnswers
 from .routes.listeners import ListenerAnswers
 from .routes.overview import LookingAnswers
@@ -28,8 +33,13 @@ def router(dashboard: Dashboard) -> Router:
     looking = LookingAnswers(dashboard)
     listeners = ListenerAnswers(dashboard)
     steering = SteeringAnswers(dashboard)
+    deliveries = DeliveryAnswers(dashboard)
     letters = DeadLetterAnswers(dashboard)
     resolving = ResolvingAnswers(dashboard)
+    crons = CronAnswers(dashboard)
+    endpoints = EndpointAnswers(dashboard)
+    audit = AuditAnswers(dashboard)
+    catalogue = CatalogueAnswers(dashboard)
     signing_in = SigningIn(dashboard)
     return Router(
         [
@@ -43,6 +53,9 @@ def router(dashboard: Dashboard) -> Router:
             Route("/listener/resume", steering.resume, methods=["POST"]),
             Route("/listener/confirm", steering.confirm, methods=["POST"]),
             Route("/listener/move", steering.move, methods=["POST"]),
+            Route("/deliveries", deliveries.all),
+            Route("/deliveries/confirm", deliveries.confirm, methods=["POST"]),
+            Route("/deliveries/act", deliveries.act, methods=["POST"]),
             Route("/dead-letters", letters.all),
             Route(_LETTER, letters.one),
             Route("/dead-letters/confirm", resolving.confirm, methods=["POST"]),
@@ -51,6 +64,17 @@ def router(dashboard: Dashboard) -> Router:
             Route(f"{_LETTER}/edit", resolving.save, methods=["POST"]),
             Route(f"{_LETTER}/compare", resolving.compare, methods=["POST"]),
             Route(f"{_LETTER}/edit-again", resolving.edit_again, methods=["POST"]),
+            Route("/crons", crons.all),
+            Route("/crons/confirm", crons.confirm, methods=["POST"]),
+            Route("/crons/run", crons.run, methods=["POST"]),
+            Route("/endpoints", endpoints.all),
+            Route("/endpoint", endpoints.one),
+            Route("/endpoint/enable", endpoints.enable, methods=["POST"]),
+            Route("/endpoint/disable", endpoints.disable, methods=["POST"]),
+            Route("/catalogue", catalogue.all),
+            Route("/catalogue/type", catalogue.one),
+            Route("/audit", audit.audit),
+            Route("/durations", audit.durations),
             Route("/login", signing_in.show),
             Route("/login", signing_in.sign_in, methods=["POST"]),
             Route("/logout", signing_in.sign_out, methods=["POST"]),

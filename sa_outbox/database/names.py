@@ -42,6 +42,7 @@ class Names:
 
     @property
     def notify_channel(self) -> str:
+        """The channel in use: ``channel``, or the one made of schema and prefix."""
         if self.channel is not None:
             return self.channel
         return self.prefix if self.schema is None else f"{self.schema}_{self.prefix}"

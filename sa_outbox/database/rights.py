@@ -48,6 +48,9 @@ _RESOLVE: Rights = {
         *("payload", "headers", "edits", "original"),
     ),
 }
+_WITHOUT_SECRETS: Rights = {
+    "SELECT": ("name", "url", "settings", "disabled_at", "disabled_why", "created_at", "updated_at")
+}
 _WITHOUT_PAYLOAD = ("id", "event_id", "event_type", "key", "tenant", "priority", "created_at")
 _LETTER_WITHOUT_PAYLOAD = (
     *("id", "listener", "position", "event_id", "event_type", "tenant", "event_created_at"),
@@ -138,7 +141,7 @@ KINDS: dict[str, Kind] = {
     "operator": Kind(
         does="the sa-outbox commands but migrate, prune and events erase; the whole dashboard",
         tables={
-            "": READ,
+            "": {**ADD, **READ},  # a cron is run now by adding its event
             SEQUENCE: READ,
             "meta": {"SELECT": None, "UPDATE": ("epoch", "system_identifier", "database_oid")},
             "listeners": ALL,
@@ -149,20 +152,28 @@ KINDS: dict[str, Kind] = {
             "idempotency_keys": READ,
             "results": READ,
             "inbox": READ,
-            "crons": READ,
+            "crons": {"SELECT": None, "UPDATE": ("updated_at",)},
             "endpoints": ALL,
             "audit": {**READ, **_RECORD},
+            "backlog": READ,
         },
     ),
     "dashboard": Kind(
         does="the dashboard without buttons, sa-outbox status and top; sees payloads",
-        tables=dict.fromkeys(
-            (
-                *("", "listeners", "consumers", "deliveries", "ranges", "dead_letters"),
-                *("results", "idempotency_keys"),
+        tables={
+            **dict.fromkeys(
+                (
+                    *("", "listeners", "consumers", "deliveries", "ranges", "dead_letters"),
+                    *("results", "idempotency_keys", "crons", "audit", "backlog"),
+                ),
+                READ,
             ),
-            READ,
-        ),
+            "endpoints": _WITHOUT_SECRETS,
+        },
+    ),
+    "monitor": Kind(
+        does="reads the view of the backlog: KEDA, Grafana; no event, no error, no payload",
+        tables={"backlog": READ},
     ),
 }
 """Every kind of role, by the name ``sa-outbox grants`` uses."""

@@ -26,6 +26,9 @@ STATES = ("scheduled", "parked", "behind", "cancelled")
 RESOLUTIONS = ("replayed", "discarded", "fixed")
 """How an operator resolved a dead letter."""
 
+BACKLOG = "backlog"
+"""The one view, which no statement of ours reads: for dashboards and scalers that have SQL only."""
+
 _AWAITING = ("scheduled", "parked")
 
 _SMALL_AND_HOT = {
@@ -60,6 +63,12 @@ class Tables:
     results: Table
     crons: Table
     endpoints: Table
+
+    @property
+    def relation_names(self) -> list[str]:
+        """Of all tables, and the view."""
+        found = [table.name for table in self.metadata.tables.values()]
+        return [*found, self.names.table(BACKLOG)]
 
 
 @cache
@@ -171,6 +180,9 @@ def _listeners(metadata: MetaData, name: str) -> Table:
         _time("barrier_expires_at", nullable=True),
         Column("fingerprint", sa.Text),
         Column("event_types", ARRAY(sa.Text)),
+        Column("payload_filter", JSONB),
+        Column("tenant", sa.Text),
+        Column("ordering", sa.Text),
         _time("created_at"),
         _time("updated_at"),
         sa.PrimaryKeyConstraint("name", "partition", name=f"{name}_pkey"),
@@ -284,6 +296,7 @@ def _dead_letters(metadata: MetaData, name: str) -> Table:
         Column("resolved_why", sa.Text),
         _count("edits", sa.Integer),
         Column("original", JSONB),
+        Column("error_fingerprint", sa.Text),
         sa.PrimaryKeyConstraint("id", name=f"{name}_pkey"),
         sa.CheckConstraint(
             sa.column("resolution").in_(RESOLUTIONS), name=f"{name}_resolution_check"
@@ -295,6 +308,12 @@ def _dead_letters(metadata: MetaData, name: str) -> Table:
     )
     open_ = table.c.resolution.is_(None)
     sa.Index(f"{name}_unresolved_idx", table.c.listener, table.c.id, postgresql_where=open_)
+    # With everything that counting them by error reads.
+    sa.Index(
+        f"{name}_error_idx",
+        *(table.c[each] for each in ("error_fingerprint", "id", "listener", "failed_at")),
+        postgresql_where=open_,
+    )
     return table
 
 

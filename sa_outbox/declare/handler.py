@@ -35,6 +35,8 @@ class Forwarding(Protocol):
     """What its own functions of an event ask for."""
     max_pause: float | None
     """Longest pause, in seconds, while its receiver is away; None: the usual one."""
+    tenant: str | None
+    """Nothing of another tenant is sent; None: of any."""
 
     async def close(self) -> None:
         """The consumer has ended: nothing more is sent."""

@@ -14,6 +14,7 @@ from .cron import MAX_TICKS, POLICIES, Cron, Tick, due_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from uuid import UUID
 
     from ..producer.pending import Pending
     from ..settings import Settings
@@ -88,9 +89,18 @@ class Recurring:
         """A new event for *tick*, as a JSON object for ``insert_events``."""
         return self._make(tick, traced=True).row(self._limits)
 
-    def _make(self, tick: Tick, *, traced: bool = False) -> Pending:
+    def once_more(self, at: datetime, who: str) -> tuple[UUID, str]:
+        """An event besides those of the schedule, which the operator *who* wants at *at*: its id,
+        and a JSON object for ``insert_events``."""
+        actor = {"actor_type": "operator", "actor_id": who}
+        made = self._make(Tick(at, 0), traced=True, actor=actor)
+        return made.event.event_id, made.row(self._limits)
+
+    def _make(
+        self, tick: Tick, *, traced: bool = False, actor: dict[str, str] | None = None
+    ) -> Pending:
         at = tick.at.isoformat()
-        headers = self._headers | {"cron": self.name, "tick": at}
+        headers = self._headers | (actor or {}) | {"cron": self.name, "tick": at}
         if tick.missed:
             headers["missed"] = str(tick.missed)
         # In a context of its own: values bound where the program started its consumer say nothing

@@ -15,6 +15,7 @@ CODES: dict[str, Severity] = {
     "tables-too-old": "error",
     "tables-too-new": "error",
     "table-missing": "error",
+    "view-missing": "error",
     "table-shadowed": "error",
     "table-foreign": "error",
     "encoding": "error",

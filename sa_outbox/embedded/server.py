@@ -164,6 +164,7 @@ class EmbeddedPostgres:
 
     @property
     def port(self) -> int:
+        """The one it listens on. Raises :class:`EmbeddedError` if it is not running."""
         return self._running().port
 
     @property

@@ -11,7 +11,6 @@
 ``validation.py``     what ``add_event`` accepts beside the payload; wrong arguments are refused
                       here
 ``codec.py``          payload to JSON and back; strict on the way in
-``plain.py``          values of Python as JSON's own types
 ``objects.py``        objects of pydantic, msgspec, attrs and dataclasses, written and read
 ``stable_keys.py``    ``stable_key``: an idempotency key from what an event is about
 ``context.py``        ``event_context``: tenant, actor and request of an event

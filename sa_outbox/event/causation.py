@@ -20,6 +20,7 @@ from .validation import is_header_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from .event import Event
 
@@ -90,8 +91,18 @@ def depth_of(event: Event[Any]) -> int:
 def tree_of(event: Event[Any]) -> tuple[str, int]:
     """The name of its tree, and that tree's size when this event was added."""
     found = _TREE.fullmatch(str(event.headers.get(TREE, "")))
-    # Not the beginning of the id: that is a timestamp, which events of one moment share.
-    return (found[1], int(found[2])) if found else (event.event_id.hex[-12:], 0)
+    return (found[1], int(found[2])) if found else (_own_tree(event.event_id), 0)
+
+
+def tree_name(event_id: UUID, header: str | None) -> str:
+    """The name of the tree of the event that has this id and this *header* ``TREE``."""
+    found = _TREE.fullmatch(header or "")
+    return found[1] if found else _own_tree(event_id)
+
+
+def _own_tree(event_id: UUID) -> str:
+    """Not the beginning of the id: that is a timestamp, which events of one moment share."""
+    return event_id.hex[-12:]
 
 
 class Trees:

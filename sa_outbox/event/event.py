@@ -68,13 +68,11 @@ MAX_REFERENCE_BYTES: Final = 1000
 _set = object.__setattr__
 
 left_results: set[str] = set()
-"""Event types for which a handler of this process has left a result. Usually empty, which avoids
-checking each event."""
+"""Event types with results of handlers of this process: usually none, so none are looked for."""
 
 
 class EventFields(Generic[P_co]):
-    """An event's fields while they can still be set: see ``stored.py`` and
-    ``producer/pending.py``."""
+    """Its fields while they can still be set: see ``stored.py`` and ``producer/pending.py``."""
 
     __slots__ = (
         "__weakref__",
@@ -182,6 +180,7 @@ class Event(EventFields[P_co]):
 
     @property
     def key(self) -> str | None:
+        """Events with the same key keep their order. A callable's is known after the flush."""
         if self._key is NOT_KNOWN:
             raise PayloadNotKnown(
                 f"the key of {self.event_type!r} is a callable and was not evaluated yet; "
@@ -191,6 +190,7 @@ class Event(EventFields[P_co]):
 
     @property
     def headers(self) -> Mapping[str, str | int]:
+        """What was added besides the payload, and what ``event_context`` contributed. Read-only."""
         headers = self._headers
         if isinstance(headers, str):
             headers = decode(headers)
@@ -288,13 +288,3 @@ def now_known(event: Event[object], *, payload: object, key: str | None) -> None
 def now_duplicate(event: Event[object], original: UUID | None) -> None:
     """Mark *event* as not written because *original* has its idempotency key; or undo that."""
     _set(event, "duplicate_of", original)
-
-
-def now_attempt(event: Event[object], number: int) -> None:
-    """It was attempted before: this is attempt *number*. Called by the consumer."""
-    _set(event, "_attempt", number)
-
-
-def now_cancel_requested(event: Event[object]) -> None:
-    """Mark *event* as cancelled: its handler should give up. Called by the consumer."""
-    _set(event, "_cancel_requested", True)  # noqa: FBT003 - the value

@@ -6,6 +6,7 @@ asked for, and of the headers only these few.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -65,14 +66,12 @@ def _shown(value: object) -> str:
     return value
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Origin:
     """The origin of one event, decoded when it is asked for."""
 
-    __slots__ = ("_headers", "_tenant")
-
-    def __init__(self, tenant: str | None = None, headers: str | None = None) -> None:
-        self._tenant = tenant
-        self._headers = headers
+    _tenant: str | None = None
+    _headers: str | None = None
 
     @property
     def known(self) -> dict[str, str]:

@@ -75,6 +75,16 @@ def load_to_forward(row: Any, wanted: Wanted | None) -> Event[Any]:
     return event
 
 
+def now_attempt(event: Event[object], number: int) -> None:
+    """It was attempted before: this is attempt *number*. Called by the consumer."""
+    _set(event, "_attempt", number)
+
+
+def now_cancel_requested(event: Event[object]) -> None:
+    """Mark *event* as cancelled: its handler should give up. Called by the consumer."""
+    _set(event, "_cancel_requested", True)  # noqa: FBT003 - the value
+
+
 def _build_payload(event: Event[Any], wanted: Wanted) -> None:
     name = event.event_type
     registered = event_types.class_of(name)

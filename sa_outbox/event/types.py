@@ -6,7 +6,7 @@ their session belongs to, so a domain model need not import the application.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -80,6 +80,9 @@ class EventTypes:
 
         return decorate
 
+    def __iter__(self) -> Iterator[EventType[Any]]:
+        return iter(tuple(self._by_name.values()))
+
     def of(self, cls: type[T]) -> EventType[T]:
         """The event type of a class, or :class:`UnknownEventType`."""
         found: EventType[T] | None = self._by_class.get(cls)
@@ -115,6 +118,10 @@ class EventTypes:
         newest = self.version_of(name) or version
         steps = range(version, newest)
         return bool(steps) and all((name, since) in self._upcasters for since in steps)
+
+    def upcasters_of(self, name: str) -> list[int]:
+        """The versions from which there is an upcaster."""
+        return sorted(since for each, since in self._upcasters if each == name)
 
     def upgrade(self, name: str, version: int, payload: Any) -> Any:
         """The decoded JSON of a registered name, in its current version. Raises

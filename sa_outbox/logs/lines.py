@@ -18,6 +18,8 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.ConsumerStarted: ("info", "started"),
     observe.ConsumerStopping: ("info", "stopping"),
     observe.ConsumerStopped: ("info", "stopped"),
+    observe.ConsumerAsleep: ("info", "asleep"),
+    observe.ConsumerAwake: ("info", "awake"),
     observe.ListenerRegistered: ("info", "listener registered"),
     observe.ListenerChanged: ("info", "listener changed"),
     observe.ListenerOrphaned: ("warning", "listener orphaned"),

@@ -2,8 +2,8 @@
 
 What a line may contain: never a payload, a key, or a URL with its password; of the headers only
 those of ``event/origin.py``. An error's text often quotes its subject, so it is written only where
-a developer looks: in console format on a terminal. Elsewhere an error is its class, its code and
-where it was raised; the text of a handler's error is stored with its delivery, in
+a developer looks: in console format on a terminal. Elsewhere an error is its class, its code, its
+fingerprint and where it was raised; the text of a handler's error is stored with its delivery, in
 ``outbox_deliveries`` and ``outbox_dead_letters``.
 """
 
@@ -26,13 +26,14 @@ from ..observe import (
     LeaseClaimed,
     LeaseDropped,
 )
-from ..policy.tracebacks import traceback_of
+from ..policy.error.tracebacks import traceback_of, traceback_text
 from .lines import LEVELS, LINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..observe import Observation
+    from ..policy.error.tracebacks import Traceback
     from ..settings import LogStarts
     from .lines import Level
 
@@ -48,7 +49,8 @@ class Log:
 
     *logger* is one of structlog's, or has methods like theirs: ``logger.info(text, **fields)``.
     *starts* is the level of ``delivery started`` in queues. With *messages*, an error's text is
-    shown, which may quote data.
+    shown, which may quote data. A traceback is an object, or text with *text_tracebacks*: for a
+    logger that prints lines.
     """
 
     def __init__(
@@ -58,9 +60,11 @@ class Log:
         *,
         starts: LogStarts = "debug",
         messages: bool = False,
+        text_tracebacks: bool = False,
     ) -> None:
         self._logger = logger
         self._messages = messages
+        self._text_tracebacks = text_tracebacks
         self._least = LEVELS.index(level)
         self._lines: dict[type[Observation], tuple[Callable[..., object] | None, str]] = {}
         for cls, (each, text) in LINES.items():
@@ -69,9 +73,9 @@ class Log:
             elif cls in _TRACKED:
                 self._lines[cls] = (None, text)
         self._names = {cls: [each.name for each in fields(cls)] for cls in LINES}
+        self.wants_only: frozenset[type[Observation]] = frozenset({*self._lines, DeliveryStarted})
         self._away: dict[str, float] = {}
         self.wants_settled: bool = DeliverySettled in self._lines
-        self.wants_tracebacks: bool = AttemptFailed in self._lines
         self.wants_starts: Literal["all", "queues", "none"] = "none"
         self._starts: Callable[..., object] | None = None
         if self._is_written("debug"):
@@ -114,10 +118,16 @@ class Log:
         values |= {"error": type(error).__qualname__, "exception": self._trace(error)}
         self.say("error", text, **values)
 
-    def _trace(self, error: BaseException) -> str:
+    def _trace(self, error: BaseException) -> str | dict[str, Any]:
         if self._messages:
             return "".join(traceback.format_exception(error)).rstrip()
-        return traceback_of(error)
+        return self._shown(traceback_of(error))
+
+    def _shown(self, found: Traceback) -> str | dict[str, Any]:
+        raised = [each.as_json() for each in found]
+        if self._text_tracebacks:
+            return traceback_text(raised)
+        return raised[0] | ({"chain": raised[1:]} if len(raised) > 1 else {})
 
     def _fields(self, observation: Observation) -> dict[str, object]:
         values = {
@@ -127,13 +137,14 @@ class Log:
             del values["origin"]
             values |= observation.origin.known
         if isinstance(observation, AttemptFailed):
-            failure, traceback_text = observation.failure, values.pop("traceback")
+            failure = observation.failure
             values |= {"error": failure.error, "code": failure.code}
+            values["fingerprint"] = failure.fingerprint
             del values["failure"]
             if self._messages:
                 values["message"] = failure.message
-            if traceback_text:
-                values["exception"] = traceback_text
+            if failure.traceback:
+                values["exception"] = self._shown(failure.traceback)
         return values
 
     def _is_repeated(self, observation: Observation) -> bool:

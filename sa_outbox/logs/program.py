@@ -6,6 +6,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..policy.error.tracebacks import traceback_text
 from .log import Log
 
 if TYPE_CHECKING:
@@ -38,18 +39,27 @@ class StandardLogger:
         if not self._logger.isEnabledFor(level):
             return
         # Not exc_info: that would show the error's text, which quotes data.
-        trace = values.pop("exception", None)
+        trace = values.get("exception")
         # repr: a text from the database must not look like another line.
-        shown = "".join(f" {name}={value!r}" for name, value in values.items() if value is not None)
-        below = "" if trace is None else f"\n{trace}"
+        shown = "".join(
+            f" {name}={value!r}"
+            for name, value in values.items()
+            if value is not None and name != "exception"
+        )
+        below = f"\n{_text(trace)}" if isinstance(trace, dict) else ""
         self._logger.log(level, "%s", f"{text}{shown}{below}", extra={"outbox": values})
 
 
 def program_log(level: Level, starts: LogStarts) -> Log:
     """Lines to structlog if the program has configured it, else to ``logging``."""
     structlog: Any = sys.modules.get("structlog")
-    if structlog is not None and structlog.is_configured():
-        logger = structlog.get_logger(NAME)
-    else:
-        logger = StandardLogger(logging.getLogger(NAME))
-    return Log(logger, level, starts=starts)
+    if structlog is None or not structlog.is_configured():
+        return Log(StandardLogger(logging.getLogger(NAME)), level, starts=starts)
+    # The console's renderer takes text only, and nothing says what comes after another one.
+    json = structlog.processors.JSONRenderer
+    is_json = any(isinstance(each, json) for each in structlog.get_config()["processors"])
+    return Log(structlog.get_logger(NAME), level, starts=starts, text_tracebacks=not is_json)
+
+
+def _text(trace: dict[str, Any]) -> str:
+    return traceback_text([trace, *trace.get("chain", ())])

@@ -55,6 +55,7 @@ def upgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
         *_results(schema, prefix),
         *_crons(schema, prefix),
         *_endpoints(schema, prefix),
+        *_backlog(schema, prefix),
         *_version(schema, prefix),
     )
 
@@ -77,7 +78,11 @@ def downgrade(schema: str | None, prefix: str) -> tuple[str, ...]:
     )
     # IF EXISTS: also what is only half there can be taken away.
     names = [qualified(schema, prefix + suffix) for suffix in suffixes]
-    return tuple(f"DROP TABLE IF EXISTS {name}" for name in names)
+    backlog = qualified(schema, prefix + "_backlog")
+    return (
+        f"DROP VIEW IF EXISTS {backlog}",
+        *(f"DROP TABLE IF EXISTS {name}" for name in names),
+    )
 
 
 def create_schema(schema: str | None) -> tuple[str, ...]:
@@ -192,6 +197,9 @@ CREATE TABLE {qualified(schema, prefix + "_listeners")} (
     "barrier_expires_at" timestamp with time zone,
     "fingerprint" text,
     "event_types" text[],
+    "payload_filter" jsonb,
+    "tenant" text,
+    "ordering" text,
     "created_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     "updated_at" timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT "{prefix}_listeners_pkey" PRIMARY KEY ("name", "partition"),
@@ -316,6 +324,7 @@ CREATE TABLE {dead_letters} (
     "resolved_why" text,
     "edits" integer NOT NULL DEFAULT 0,
     "original" jsonb,
+    "error_fingerprint" text,
     CONSTRAINT "{prefix}_dead_letters_pkey" PRIMARY KEY ("id"),
     CONSTRAINT "{prefix}_dead_letters_resolution_check"
         CHECK ("resolution" IN ('replayed', 'discarded', 'fixed')),
@@ -325,6 +334,10 @@ CREATE TABLE {dead_letters} (
         f"""\
 CREATE INDEX "{prefix}_dead_letters_unresolved_idx"
     ON {dead_letters} ("listener", "id")
+    WHERE "resolution" IS NULL""",
+        f"""\
+CREATE INDEX "{prefix}_dead_letters_error_idx"
+    ON {dead_letters} ("error_fingerprint", "id", "listener", "failed_at")
     WHERE "resolution" IS NULL""",
     )
 
@@ -433,6 +446,172 @@ CREATE TABLE {qualified(schema, prefix + "_endpoints")} (
     CONSTRAINT "{prefix}_endpoints_pkey" PRIMARY KEY ("name")
 )""",
     )
+
+
+def _backlog(schema: str | None, prefix: str) -> tuple[str, ...]:
+    """What waits for each listener, for those who have SQL and nothing else: the figures of
+    ``sa-outbox status``, by its rules (``sql/people/overview.py``, ``operations/overview.py``).
+
+    Every count is bounded, also in a log of any length: up to 1000 events above a cursor, 1000
+    deliveries and 1000 dead letters of a listener. The conditions of whoever asks for one listener
+    apply to ``one``, before anything is counted.
+    """
+    log, dead = qualified(schema, prefix), qualified(schema, prefix + "_dead_letters")
+    listeners, deliveries, ranges = (
+        qualified(schema, prefix + suffix) for suffix in ("_listeners", "_deliveries", "_ranges")
+    )
+    return (
+        f"""\
+CREATE VIEW {qualified(schema, prefix + "_backlog")} AS
+WITH RECURSIVE concerned AS (
+    SELECT min(listener) AS name FROM {dead} WHERE resolution IS NULL
+    UNION ALL
+    SELECT (SELECT min(d.listener) FROM {dead} AS d
+            WHERE d.resolution IS NULL AND d.listener > c.name)
+    FROM concerned AS c WHERE c.name IS NOT NULL
+)
+SELECT one.name AS listener,
+    cursors.partitions,
+    cursors.waiting + coalesce(held.ids, 0) AS waiting,
+    greatest(cursors.age, held.age) AS lag_seconds,
+    cursors.waiting_by_partition,
+    waiting.due, waiting.scheduled, waiting.parked, waiting.behind, waiting.next_due_at,
+    letters.count AS dead_letters,
+    cursors.paused_at, cursors.retry_count, cursors.lease_expired,
+    ARRAY(
+        SELECT DISTINCT owner FROM unnest(cursors.owners || held.owners) AS o (owner)
+        WHERE owner IS NOT NULL ORDER BY owner
+    ) AS owners,
+    least(cursors.lease_seconds, held.lease_seconds) AS lease_seconds
+FROM (
+    SELECT name FROM {listeners} UNION SELECT name FROM concerned WHERE name IS NOT NULL
+) AS one
+CROSS JOIN LATERAL ({_BACKLOG_OF_CURSORS.format(log=log, listeners=listeners)}) AS cursors
+CROSS JOIN LATERAL ({_BACKLOG_OF_DELIVERIES.format(deliveries=deliveries)}) AS waiting
+CROSS JOIN LATERAL ({_BACKLOG_OF_RANGES.format(log=log, ranges=ranges)}) AS held
+CROSS JOIN LATERAL ({_BACKLOG_OF_DEAD_LETTERS.format(dead=dead)}) AS letters""",  # noqa: S608 - checked names
+    )
+
+
+# Without a backslash and a percent sign: drivers and Alembic read them.
+_AS_LIKE = (
+    "replace(replace(replace(replace("
+    "{}, chr(92), chr(92) || chr(92)), chr(37), chr(92) || chr(37)), '_', chr(92) || '_'),"
+    " '*', chr(37))"
+)
+_MATCHES = """CASE
+                WHEN NOT (wants.everything OR o.event_type LIKE ANY (wants.patterns))
+                     OR o.event_type LIKE ANY (wants.others)
+                     OR (l.tenant IS NOT NULL AND o.tenant IS DISTINCT FROM l.tenant) THEN false
+                WHEN l.payload_filter IS NULL OR pg_column_size(o.payload) > 8192 THEN true
+                ELSE o.payload @> l.payload_filter END AS matches"""
+_BACKLOG_OF_DELIVERIES = """
+    SELECT count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
+        count(*) FILTER (WHERE state = 'parked') AS parked,
+        count(*) FILTER (WHERE state = 'behind') AS behind,
+        count(*) FILTER (WHERE due_at <= clock_timestamp()) AS due,
+        min(due_at) AS next_due_at
+    FROM (
+        SELECT state, CASE WHEN state IN ('scheduled', 'parked') AND range IS NULL
+                           THEN due_at END AS due_at
+        FROM {deliveries} WHERE listener = one.name
+        ORDER BY position LIMIT 1000
+    ) AS few
+"""
+_BACKLOG_OF_RANGES = """
+    SELECT sum(gap.hi - gap.lo + 1) AS ids,
+        array_agg(DISTINCT CAST(r.locked_by AS text)) FILTER (
+            WHERE r.lease_expires_at > clock_timestamp()) AS owners,
+        CAST(extract(epoch FROM min(r.lease_expires_at) FILTER (
+            WHERE r.locked_by IS NOT NULL AND r.lease_expires_at > clock_timestamp())
+            - clock_timestamp()) AS float8) AS lease_seconds,
+        (SELECT greatest(0, CAST(extract(epoch FROM clock_timestamp() - o.created_at) AS float8))
+         FROM {log} AS o WHERE o.id = min(gap.lo) AND isfinite(o.created_at)) AS age
+    FROM {ranges} AS r
+    CROSS JOIN LATERAL (
+        SELECT CAST(part ->> 0 AS bigint) AS lo, CAST(part ->> 1 AS bigint) AS hi
+        FROM jsonb_array_elements(r.gaps) AS part
+    ) AS gap
+    WHERE r.listener = one.name
+"""
+_BACKLOG_OF_DEAD_LETTERS = """
+    SELECT count(*) AS count FROM (
+        SELECT FROM {dead} AS d
+        WHERE d.listener = one.name AND d.resolution IS NULL LIMIT 1000
+    ) AS few
+"""
+_BACKLOG_OF_CURSORS = f"""
+    SELECT count(*) AS partitions,
+        coalesce(max(c.waiting), 0) AS waiting,
+        array_agg(c.waiting ORDER BY c.partition) AS waiting_by_partition,
+        max(c.age) AS age,
+        coalesce(max(c.retry_count), 0) AS retry_count,
+        coalesce(bool_or(c.lease_expired), false) AS lease_expired,
+        min(c.paused_at) FILTER (WHERE c.partition = 0) AS paused_at,
+        array_agg(DISTINCT c.owner) FILTER (WHERE c.owner IS NOT NULL) AS owners,
+        min(c.lease_seconds) FILTER (WHERE c.owner IS NOT NULL) AS lease_seconds
+    FROM (
+        SELECT found.partition, found.paused_at, found.retry_count, found.owner,
+            found.lease_expired, found.lease_seconds,
+            found.in_gaps + CASE
+                WHEN found.looked_at >= 1000 AND found.above > 0 THEN greatest(found.above,
+                    CAST(round(CAST(found.above AS float8) / 1000
+                               * (found.last_id - found.position)) AS bigint))
+                WHEN found.looked_at >= 1000 AND (found.in_gaps <> 0 OR found.age >= 10) THEN 1
+                ELSE found.above END AS waiting,
+            CASE WHEN found.age IS NULL OR (found.looked_at >= 1000 AND found.above = 0
+                           AND found.in_gaps = 0 AND found.age < 10) THEN NULL
+                 ELSE greatest(0, found.age) END AS age
+        FROM (
+            SELECT l.partition, l.last_processed_id AS position, l.paused_at, l.retry_count,
+                CASE WHEN l.lease_expires_at > clock_timestamp()
+                     THEN CAST(l.locked_by AS text) END AS owner,
+                l.locked_by IS NOT NULL AND l.lease_expires_at <= clock_timestamp()
+                    AS lease_expired,
+                CAST(extract(epoch FROM l.lease_expires_at - clock_timestamp()) AS float8)
+                    AS lease_seconds,
+                (SELECT max(id) FROM {{log}}) AS last_id,
+                above.looked_at, above.count AS above, gaps.ids - late.others AS in_gaps,
+                CAST(extract(epoch FROM clock_timestamp() - least(
+                    CASE WHEN above.looked_at >= 1000 AND above.created_at IS NULL
+                         THEN above.last_at ELSE above.created_at END,
+                    late.created_at)) AS float8) AS age
+            FROM {{listeners}} AS l
+            CROSS JOIN LATERAL (
+                SELECT l.event_types IS NULL OR '*' = ANY (l.event_types) AS everything,
+                    ARRAY(SELECT {_AS_LIKE.format("t")} FROM unnest(l.event_types) AS t
+                          WHERE left(t, 1) <> '!') AS patterns,
+                    ARRAY(SELECT {_AS_LIKE.format("substr(t, 2)")}
+                          FROM unnest(l.event_types) AS t WHERE left(t, 1) = '!') AS others
+            ) AS wants
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS looked_at, count(*) FILTER (WHERE few.matches) AS count,
+                    min(few.created_at) FILTER (WHERE few.matches) AS created_at,
+                    max(few.created_at) AS last_at
+                FROM (
+                    SELECT o.created_at, {_MATCHES} FROM {{log}} AS o
+                    WHERE o.id > l.last_processed_id ORDER BY o.id LIMIT 1000
+                ) AS few
+            ) AS above
+            CROSS JOIN LATERAL (
+                SELECT CAST(coalesce(sum(
+                    CAST(gap ->> 1 AS bigint) - CAST(gap ->> 0 AS bigint) + 1), 0) AS bigint) AS ids
+                FROM jsonb_array_elements(l.gaps) AS gap
+            ) AS gaps
+            CROSS JOIN LATERAL (
+                SELECT count(*) FILTER (WHERE NOT o.matches) AS others,
+                    min(o.created_at) FILTER (WHERE o.matches) AS created_at
+                FROM (SELECT CAST(g.gap ->> 0 AS bigint) AS lo, CAST(g.gap ->> 1 AS bigint) AS hi
+                      FROM jsonb_array_elements(l.gaps) WITH ORDINALITY AS g (gap, number)
+                      ORDER BY g.number LIMIT 20) AS gap
+                CROSS JOIN LATERAL (
+                    SELECT o.created_at, {_MATCHES} FROM {{log}} AS o
+                    WHERE o.id BETWEEN gap.lo AND gap.hi ORDER BY o.id LIMIT 100
+                ) AS o
+            ) AS late
+            WHERE l.name = one.name
+        ) AS found
+    ) AS c"""  # noqa: S608 - checked names
 
 
 def _version(schema: str | None, prefix: str) -> tuple[str, ...]:

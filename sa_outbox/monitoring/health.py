@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from sa_outbox.observe import (
+    ConsumerAsleep,
     ConsumerStarted,
     ConsumerStopped,
     ConsumerStopping,
@@ -67,6 +68,8 @@ class Health:
             case ConsumerStarted():
                 self._state, self._kept_at = "", self._now()
                 self._away.clear()
+            case ConsumerAsleep():
+                self._state, self._kept_at = "", None  # it does what there is to do
             case ConsumerStopping():
                 self._state = "it is stopping"
             case ConsumerStopped():

@@ -69,6 +69,8 @@ class Monitor:
         self.port: int = port
         self.health: Health = Health(consumer.settings)
         self._observers = consumer.observers
+        self._sleeps = consumer.settings.idle_after is not None
+        self._wake = consumer.wake
         self._registry = registry
         self._open: dict[asyncio.StreamWriter, bool] = {}
         """Open connections, oldest first; whether each has sent a request."""
@@ -110,6 +112,9 @@ class Monitor:
         words = head.partition(b"\r\n")[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _plain(HTTPStatus.BAD_REQUEST)
+        if words[0] == b"POST" and words[1] == b"/wake" and self._sleeps:
+            self._wake()
+            return _plain(HTTPStatus.ACCEPTED)
         if words[0] not in (b"GET", b"HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         match words[1].partition(b"?")[0]:

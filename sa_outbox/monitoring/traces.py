@@ -4,17 +4,23 @@ The extra ``sa_outbox[otel]`` is the API only; unless the program configures an 
 recorded. The first attempt continues the trace in which the event was added. A later attempt may
 come hours later: it starts its own trace, with a link; so does a batch, with a link to each of its
 events. No attribute holds a payload, a key, a tenant or an error's text.
+
+The names are those of OpenTelemetry's conventions for messaging. Sentry's page of queues needs a
+few more, which others ignore: ``sentry.op``, how often a message was retried, how long it waited.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sa_outbox._version import __version__
+from sa_outbox.clock import clock
 from sa_outbox.errors import ConfigError
 from sa_outbox.event import tracing
+from sa_outbox.policy.error.tracebacks import fingerprint_of, name_of, traceback_of, traceback_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, TracerProvider
 
     from sa_outbox.event.event import Event
+    from sa_outbox.policy.error.tracebacks import Raised
 
 MAX_LINKS = 100
 """Maximum links of a batch: an SDK keeps 128 by default."""
@@ -76,6 +83,7 @@ class _Traces:
                 "messaging.operation.type": "create",
                 "messaging.destination.name": event.event_type,
                 "messaging.message.id": str(event.event_id),
+                "sentry.op": "queue.publish",
             },
         ):
             carried: dict[str, str] = {}
@@ -92,14 +100,18 @@ class _Traces:
             return
         types = {each.event_type for each in events}
         name = types.pop() if len(types) == 1 else "(several types)"
-        attributes: dict[str, str | int] = {
+        attributes: dict[str, str | int | float] = {
             **_SYSTEM,
             "messaging.operation.name": "outbox.handle",
             "messaging.operation.type": "process",
             "messaging.destination.name": name,
             "messaging.consumer.group.name": listener,
             "sa_outbox.attempt": attempt,
+            "sentry.op": "queue.process",
+            "messaging.message.retry.count": attempt - 1,
         }
+        if attempt == 1 and (waited := _waited_ms(events)) is not None:
+            attributes["messaging.message.receive.latency"] = waited
         if batch:
             attributes["messaging.batch.message_count"] = len(events)
         else:
@@ -138,14 +150,36 @@ class _Traces:
         return [self._api.Link(each) for each in spans if each.is_valid]
 
 
+def _waited_ms(events: Sequence[Event[Any]]) -> float | None:
+    """How long the one that waited longest could have been handled, by the clock of this process.
+    A retry waits on purpose."""
+    times = [
+        max(each.created_at, each.run_at or each.created_at)
+        for each in events
+        if each.created_at is not None
+    ]
+    if not times:
+        return None
+    return max(0.0, (clock.current() - min(times)).total_seconds() * 1000)
+
+
 class _Attempt:
     def __init__(self, span: Span, api: Any) -> None:
         self._span = span
         self._api = api
 
     def failed(self, error: BaseException) -> None:
-        """Record its class, and no more."""
-        cls = type(error)
-        module = "" if cls.__module__ == "builtins" else f"{cls.__module__}."
-        self._span.set_attribute("error.type", f"{module}{cls.__qualname__}")
+        """Record its class, its fingerprint and where it was raised; not its text, nor lines of
+        code: nothing that the program's own ``redact`` would have to see."""
+        found = [_without_code(each) for each in traceback_of(error)]
+        name, mark = name_of(error), fingerprint_of(error)
+        self._span.set_attribute("error.type", name)
+        self._span.set_attribute("sa_outbox.error.fingerprint", mark)
+        recorded = {"exception.type": name, "exception.stacktrace": traceback_text(found)}
+        self._span.add_event("exception", {**recorded, "sa_outbox.error.fingerprint": mark})
         self._span.set_status(self._api.Status(self._api.StatusCode.ERROR))
+
+
+def _without_code(raised: Raised) -> dict[str, Any]:
+    steps = tuple(each._replace(code="") for each in raised.steps)
+    return replace(raised, steps=steps).as_json()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sa_outbox.errors import DeadLetterNotFound
+from sa_outbox.policy.error.stored_errors import parse_errors
 from sa_outbox.sql.people import searches
 
 from .statement_runner import OperatorRunner
@@ -25,7 +25,7 @@ MAX_LISTED = 1000
 Resolution: TypeAlias = Literal["open", "replayed", "discarded", "fixed", "any"]
 _LAST: Final = 2**63 - 1
 _CONDITIONS: Final = (
-    "listener", "key", "tenant", "reason", "code", "event_id", "since", "until",
+    "listener", "key", "tenant", "reason", "code", "fingerprint", "event_id", "since", "until",
 )  # fmt: skip
 
 
@@ -43,6 +43,8 @@ class DeadLetterFilter:
     """``attempts``, ``rejected``, ``final``, ``crashes`` or ``refused``."""
     code: str | None = None
     """Code of the last error."""
+    fingerprint: str | None = None
+    """Fingerprint of the last error."""
     event_id: UUID | None = None
     since: datetime | None = None
     """Given up at this time or later."""
@@ -72,6 +74,8 @@ class DeadLetter:
     error_code: str | None
     """Code of the last attempt's error."""
     error_message: str | None
+    error_fingerprint: str | None
+    """What is the same for all that failed with the same error class at the same place."""
     failed_at: datetime
     resolution: str | None
     """None: unresolved. Otherwise ``replayed``, ``discarded`` or ``fixed``."""
@@ -91,8 +95,8 @@ class DeadLetterDetail:
     """JSON, as it would be replayed."""
     headers: str
     errors: tuple[Mapping[str, Any], ...]
-    """Errors of the attempts, oldest first: attempt, at, error (its class), code, message,
-    causes."""
+    """Errors of the attempts, oldest first: attempt, at, error (its class), code, message, causes,
+    fingerprint, traceback. Each but the attempt may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +106,28 @@ class DeadLetterPage:
     letters: tuple[DeadLetter, ...]
     next_before: int | None
     """Pass this as ``before=`` for the next page; None: this was the last page."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetterGroup:
+    """Dead letters whose last errors have the same fingerprint."""
+
+    error_fingerprint: str | None
+    """None: of errors that were stored without one."""
+    count: int
+    first_at: datetime
+    last_at: datetime
+    """When the first and the last of them were given up."""
+    listeners: tuple[str, ...]
+    """Up to ten, those with the most first."""
+    listener_count: int
+    sample: int
+    """Id of the newest of them. What follows is of that one."""
+    event_type: str
+    error_class: str | None
+    error_code: str | None
+    error_message: str | None
+    """Its beginning."""
 
 
 def list_dead_letters(
@@ -142,6 +168,22 @@ def count_dead_letters(
     return count
 
 
+def group_dead_letters(
+    connection: Connection,
+    tables: Tables,
+    wanted: DeadLetterFilter | None = None,
+    *,
+    limit: int = 50,
+) -> tuple[DeadLetterGroup, ...]:
+    """Dead letters by error, the largest groups first; *limit* is at most 1000."""
+    given, values = conditions(wanted or DeadLetterFilter())
+    limit = max(1, min(limit, MAX_LISTED))
+    rows = OperatorRunner(connection, tables).rows(
+        searches.dead_letter_groups(tables, given), limit=limit, **values
+    )
+    return tuple(DeadLetterGroup(**{**row, "listeners": tuple(row["listeners"])}) for row in rows)
+
+
 def show_dead_letter(connection: Connection, tables: Tables, id: int) -> DeadLetterDetail:  # noqa: A002 - its name
     """One dead letter with its copy of the event. Raises :class:`DeadLetterNotFound`."""
     rows = OperatorRunner(connection, tables).rows(searches.dead_letter(tables), id=id)
@@ -153,7 +195,7 @@ def show_dead_letter(connection: Connection, tables: Tables, id: int) -> DeadLet
         letter=DeadLetter(**row),
         payload=texts["payload"],
         headers=texts["headers"],
-        errors=tuple(json.loads(texts["errors"])),
+        errors=parse_errors(texts["errors"]),
     )
 
 

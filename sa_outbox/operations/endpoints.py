@@ -1,4 +1,5 @@
-"""Webhook endpoints in the database: add, list, move, rotate, reseal, disable, enable, remove.
+"""Webhook endpoints in the database: add, list, change, move, rotate, reseal, disable, enable,
+remove.
 
 Each is a listener, ``webhook:NAME``, with its own cursor, retries and dead letters. Consumers whose
 program calls ``outbox.webhooks()`` serve all that are not disabled, and notice changes by
@@ -99,6 +100,38 @@ def move_endpoint(
     _record(connection, tables, name, "endpoint moved", operator, channel)
 
 
+def change_endpoint(
+    connection: Connection,
+    tables: Tables,
+    name: str,
+    operator: Operator,
+    *,
+    channel: str | None = None,
+    **changes: Any,
+) -> dict[str, tuple[Any, Any]]:
+    """Change which events it gets and how: fields of ``Delivering``, but not its order. Its cursor,
+    deliveries and secrets stay. Returns what differs now, before and after.
+
+    Raises :class:`EndpointNotFound`, and :class:`ConfigError` for values that are not possible.
+    """
+    if "order" in changes:
+        raise ConfigError(
+            "the order of an endpoint can't be changed: deliveries that wait rely on it"
+        )
+    known = find_endpoint(connection, tables, name)
+    before, after = known.delivering, replace(known.delivering, **changes)
+    changed = {
+        each: (getattr(before, each), getattr(after, each))
+        for each in changes
+        if getattr(before, each) != getattr(after, each)
+    }
+    if changed:
+        settings = json.dumps(asdict(after))
+        OperatorRunner(connection, tables).rows(sql.configure(tables), name=name, settings=settings)
+        _record(connection, tables, name, "endpoint changed", operator, channel, changed=changed)
+    return changed
+
+
 def rotate_endpoint(
     connection: Connection,
     tables: Tables,
@@ -130,6 +163,8 @@ def rotate_endpoint(
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
+    """What became of the secrets of every endpoint."""
+
     names: list[str]
     """Endpoints whose secrets were resealed with the first key."""
     failed: list[tuple[str, str]]
@@ -247,13 +282,14 @@ def _record(
     action: str,
     operator: Operator,
     channel: str | None,
+    **detail: object,
 ) -> None:
     OperatorRunner(connection, tables).rows(
         listener_changes.record(tables),
         name=PREFIX + name,
         action=action,
         who=operator.who,
-        detail=json.dumps({"why": operator.why}),
+        detail=json.dumps({"why": operator.why, **detail}),
         event_id=None,
         event_type=None,
     )

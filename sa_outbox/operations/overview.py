@@ -1,8 +1,7 @@
 """The state of everything: the listeners, their backlog, and who works on them.
 
-``overview`` runs the queries; ``overview_of`` builds the result from rows, for callers that ran the
-queries of ``sql/people/overview.py`` in another way. Needs no SQLAlchemy unless a connection is
-passed.
+``overview`` runs the queries; ``overview_of`` builds the result from rows that were read in another
+way (``sql/people/overview.py``). Needs no SQLAlchemy unless a connection is passed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from sa_outbox.database.tables import Tables
 
 SKIPPED_WITHIN_SECONDS = 10.0
-"""Seconds within which even a busy consumer moves its cursors past events of other types."""
+"""Seconds within which even a busy consumer moves its cursors past what they do not get."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +38,7 @@ class Log:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """An open transaction that has written events: they wait for it, and so do listeners that read
-    strictly in order."""
+    """An open transaction with events: listeners that read strictly in order wait for its end."""
 
     transaction: str
     pid: int | None
@@ -69,11 +67,11 @@ class Cursor:
     position: int
     """Everything up to here was claimed, except gaps."""
     lag_events: int
-    """Events of the listener's types above the position, plus ids in gaps that may be of its types.
-    Events of other partitions are included until the cursor has passed them. Exact if there are
-    fewer than 1000 events of any type above the position; otherwise extrapolated from the first
-    1000. If none of these is of its types, and they are older than the time in which a consumer
-    skips them, 1: nobody has checked further."""
+    """Events above the position that the listener gets, by its types, its filter and its tenant,
+    plus ids in gaps that may be of these. Events of other partitions are included until the cursor
+    has passed them, and large payloads whatever the filter. Exact if fewer than 1000 events of any
+    type are above the position; otherwise extrapolated from the first 1000. If it gets none of
+    these, and they are older than the time in which a consumer skips them, 1: nobody has looked."""
     lag_seconds: float | None
     """Age of the oldest of those events; None: there is none."""
     owner: str | None
@@ -169,6 +167,7 @@ class ListenerOverview:
 
     @property
     def retry_count(self) -> int:
+        """How often the event at the cursor has failed; of partitions, the highest number."""
         return max((each.retry_count for each in self.cursors), default=0)
 
 
@@ -189,6 +188,7 @@ class Overview:
 
     @property
     def dead_letters(self) -> int:
+        """Unresolved ones, of all listeners."""
         return sum(each.dead_letters for each in self.listeners)
 
 

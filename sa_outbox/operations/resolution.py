@@ -18,6 +18,7 @@ from sa_outbox.settings import Limits
 from sa_outbox.sql.people import resolution as resolving
 
 from .dead_letters import conditions, show_dead_letter
+from .edit_check import check_edit
 from .operator import wake
 from .statement_runner import OperatorRunner
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from sa_outbox.database.tables import Tables
+    from sa_outbox.policy.admission import Admission
 
     from .dead_letters import DeadLetter, DeadLetterFilter
     from .operator import Operator
@@ -134,20 +136,25 @@ def edit_dead_letter(
     payload: object,
     headers: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
+    admission: Admission | None = None,
 ) -> DeadLetter:
     """Edit the copy that a replay delivers; None keeps the headers.
 
     *edits* is the edit count of the letter as it was read: if someone else was faster, nothing is
     changed and :class:`NotEdited` is raised. Whatever ``add_event`` refuses is refused here too:
-    :class:`InvalidEvent`. The payload's version, a header, is an integer and stays one.
+    :class:`InvalidEvent`; also by the outbox's contract and ``check_event``, if its
+    ``settings.admission`` is given. The payload's version, a header, is an integer and stays one.
     """
     limits = limits or Limits()
     depth = limits.max_payload_depth
     text = encode(payload, max_bytes=limits.max_payload_bytes, max_depth=depth)
-    written = show_dead_letter(connection, tables, id).headers
+    before = show_dead_letter(connection, tables, id)
+    written = before.headers
     if headers is not None:
         most = limits.max_header_bytes
         written = encode(_checked(headers), max_bytes=most, max_depth=depth, field="headers")
+    if admission is not None:
+        check_edit(admission, before, payload, headers)
     rows = OperatorRunner(connection, tables).rows(
         resolving.edit(tables),
         id=id,

@@ -9,7 +9,7 @@
 ``contract.py``        ``Contract``: which fields an event must have
 ``secrets.py``         ``NoSecrets``: what looks like a secret, and a check that refuses it
 ``failure.py``         what is kept of an error: cleaned, bounded, without secrets
-``tracebacks.py``   where an error was raised, for a log
+``error/``             masks, tracebacks and fingerprints of errors
 ``rate.py``            ``Rate``: the arithmetic of rate limits
 ``backoff.py``         how long to wait between attempts: twice as long each time
 ``checks.py``          checks that settings, policies and declarations share

@@ -21,6 +21,7 @@ from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.orm import object_session
 
 from ..errors import TransactionEnded
+from ..observe import EventsAdded
 from . import internals
 from .entity import SLOT, check_recorded, give_back
 from .install import not_installed, owner_of
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
     from sqlalchemy.orm import InstanceState, Session, SessionTransaction, UOWTransaction
 
+    from ..observe import Observers
     from ..settings import Settings
-    from .ledger import Added
     from .pending import Pending
     from .write import Writer
 
@@ -65,13 +66,16 @@ class Hooks:
         owner: object,
         writer: Writer,
         settings: Settings,
-        committed: Callable[[Engine, Added], None],
+        poke: Callable[[Engine], None] | None,
+        observers: Observers,
     ) -> None:
+        """*poke* wakes the consumers; None: they poll."""
         self._owner = owner
         self._writer = writer
         self._limits = settings.limits
         self._admission = settings.admission
-        self._committed = committed
+        self._poke = poke
+        self._observers = observers
         self._classes: set[type[Session]] = set()
         self._ledger_name = f"_sa_outbox_ledger_{next(_numbers)}"
         # Kept: event.contains() and event.remove() identify a bound method by identity.
@@ -105,12 +109,14 @@ class Hooks:
                 f"the session's transaction is {internals.state_of(trans)}, an event added now "
                 "would never be written. Nothing was added"
             )
+        is_connecting, scope = internals.is_connecting(trans), internals.scope_of(trans)
+        is_past_the_flush = internals.is_past_the_flush(session)
         ledger = self._ledger(session)
-        if internals.is_connecting(trans):
+        if is_connecting:
             _refuse_too_late(session, ledger)
         ledger.check_room(pending, self._limits)
-        ledger.add(pending, internals.scope_of(trans))
-        if self._no_hook_comes(session, ledger):
+        ledger.add(pending, scope)
+        if is_past_the_flush and not ledger.writing:
             self._write_now(session, ledger)
 
     def has_pending(self, session: Session) -> bool:
@@ -187,7 +193,10 @@ class Hooks:
         if host is not None:
             ledger.hand_over(self._ledger(host))
         else:
-            self._committed(ledger.wrote_on, ledger.added)
+            if self._poke is not None:
+                self._poke(ledger.wrote_on)
+            if counts := ledger.added.get(None):
+                self._observers.emit(EventsAdded(dict(counts)))
             ledger.wrote_on, ledger.added = None, {}
 
     def after_transaction_end(self, session: Session, trans: SessionTransaction) -> None:
@@ -242,18 +251,8 @@ class Hooks:
         for pending in waiting:
             ledger.add(pending, internals.scope_of(trans))
         # A new object causes a flush; a stored one may not.
-        if state.key is not None and self._no_hook_comes(session, ledger):
+        if state.key is not None and internals.is_past_the_flush(session) and not ledger.writing:
             self._write(session, ledger)
-
-    def _no_hook_comes(self, session: Session, ledger: Ledger) -> bool:
-        """Whether we are in a commit, past the flush that would write the event: perhaps in a
-        user's hook that runs after ours, so that nothing else would write it.
-
-        A flush that still has data in the session has not reached our hook yet.
-        """
-        if ledger.writing or not internals.is_committing(session):
-            return False
-        return not internals.is_flushing(session) or internals.is_clean(session)
 
     def _write_now(self, session: Session, ledger: Ledger) -> None:
         # Flush the data first. Two transactions that change the same row meet on it, and the second

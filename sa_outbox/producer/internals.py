@@ -97,6 +97,17 @@ def is_committing(session: Session) -> bool:
     return False
 
 
+def is_past_the_flush(session: Session) -> bool:
+    """Whether we are in a commit, past the flush that would write an event: perhaps in a user's
+    hook that runs after ours, so that nothing else would write it.
+
+    A flush that still has data in the session has not reached our hook yet.
+    """
+    if not is_committing(session):
+        return False
+    return not is_flushing(session) or is_clean(session)
+
+
 def is_called_by_a_commit(session: Session) -> bool:
     """A commit is in progress, as in ``is_committing``, even while a connection is being made,
     which hides the commit from that function."""

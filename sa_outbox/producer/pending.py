@@ -48,6 +48,7 @@ class Pending:
         "dropped",
         "entity",
         "event",
+        "idempotency_key",
         "order",
         "refused_twice",
         "scope",
@@ -62,9 +63,11 @@ class Pending:
         key: str | Deferred[str | None] | None,
         entity: object,
         *,
+        idempotency_key: str | None = None,
         refused_twice: bool = False,
     ) -> None:
         self.event: Event[Any] = event
+        self.idempotency_key: str | None = idempotency_key
         self.refused_twice: bool = refused_twice
         self.entity: object = entity
         self.order: int = next(_orders)
@@ -100,9 +103,16 @@ class Pending:
 
     def again(self) -> Pending:
         """A copy of this event, for when its entity is added again in another transaction."""
-        fresh = Pending(self.event, self._fixed, self._payload, self._key, self.entity)
+        fresh = Pending(
+            self.event,
+            self._fixed,
+            self._payload,
+            self._key,
+            self.entity,
+            idempotency_key=self.idempotency_key,
+            refused_twice=self.refused_twice,
+        )
         fresh.order = self.order
-        fresh.refused_twice = self.refused_twice
         now_duplicate(self.event, None)  # the event it duplicated may be gone by then
         return fresh
 
@@ -157,7 +167,15 @@ def make_pending(
         tracing.present.added(made, all_headers)
     known = None if callable(key) or deferred else key
     fixed = _written(made, known, all_headers, run_at, delay, limits)
-    return Pending(made, fixed, encoded, key, entity, refused_twice=refused_twice)
+    return Pending(
+        made,
+        fixed,
+        encoded,
+        key,
+        entity,
+        idempotency_key=idempotency_key,
+        refused_twice=refused_twice,
+    )
 
 
 def _made_event(
@@ -222,7 +240,8 @@ def _named(event: object, payload: object) -> tuple[str, int | None, Any, bool]:
         event = str.__str__(event)  # for a subclass (an enum), the text itself, and that is checked
         check_event_type(event)
         deferred = callable(payload) and not isinstance(payload, type)
-        return event, event_types.version_of(event), payload, deferred
+        version = event_types.version_of(event) if event_types.knows(event) else None
+        return event, version, payload, deferred
     known: EventType[Any]
     if isinstance(event, type):
         known = event_types.of(event)

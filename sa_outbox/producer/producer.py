@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import sessionmaker
 
 from ..database.tables import tables
-from ..observe import EventsAdded, Observers
+from ..observe import Observers
 from .bulk import watch_bulk_methods
 from .hooks import Hooks
 from .install import register_owner, session_class, sync_session
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..policy.admission import Admission
     from ..settings import Limits, Settings
     from .install import AnySession
-    from .ledger import Added
     from .pending import Pending
 
 T = TypeVar("T")
@@ -48,9 +47,8 @@ class Producer:
         self.tables: Tables = tables(settings.names)
         self.observers: Observers = Observers()
         """Called after each commit with events, with ``EventsAdded``."""
-        self._poke = self._wake()
         writer = Writer(self.tables, settings, self.observers)
-        self._hooks = Hooks(self, writer, settings, self._committed)
+        self._hooks = Hooks(self, writer, settings, self._wake(), self.observers)
         self.add_pending: Callable[[Session, Pending], None] = self._hooks.add
         self.has_pending: Callable[[Session], bool] = self._hooks.has_pending
         self.write_pending: Callable[[Session], None] = self._hooks.write
@@ -163,13 +161,6 @@ class Producer:
     def _flush(self, session: Session) -> None:
         session.flush()
         self._hooks.write(session)
-
-    def _committed(self, engine: Engine, added: Added) -> None:
-        """After a commit with events."""
-        if self._poke is not None:
-            self._poke(engine)
-        if counts := added.get(None):
-            self.observers.emit(EventsAdded(dict(counts)))
 
     def _wake(self) -> Callable[[Engine], None] | None:
         """What wakes the consumers, after a commit with events; None: they poll."""

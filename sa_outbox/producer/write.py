@@ -131,7 +131,7 @@ class Writer:
         ledger: Ledger,
         rows: list[tuple[Pending, str]],
     ) -> None:
-        if any(pending.event.idempotency_key is not None for pending, _ in rows):
+        if any(pending.idempotency_key is not None for pending, _ in rows):
             rows = self._first_of_their_key(connection, statements, rows)
         if not rows:
             return
@@ -143,7 +143,7 @@ class Writer:
         if statements.record is not None:
             self._execute(connection, statements.record, {"document": document})
         ledger.wrote_on = connection.engine
-        if self._observers:
+        if self._observers.all:
             ledger.count([pending for pending, _ in rows])
         if capture.present is not None:
             capture.present.wrote(connection, rows)
@@ -154,7 +154,7 @@ class Writer:
         """Drop the events whose idempotency key is taken by another event."""
         wanted: dict[tuple[str, str, str], UUID] = {}
         for pending, _ in rows:
-            if pending.event.idempotency_key is not None:
+            if pending.idempotency_key is not None:
                 wanted.setdefault(_key_of(pending), pending.event.event_id)
         document = encode_plain(
             [
@@ -202,6 +202,8 @@ class Writer:
         check_binds(session, self._tables.outbox)
 
     def _bind(self, session: Session) -> Engine | Connection:
+        if session.bind is not None and not internals.may_use_several_binds(session):
+            return session.bind
         return bind_of(session, self._insert, self._tables.outbox)
 
     def _connection(self, session: Session) -> Connection:
@@ -268,7 +270,7 @@ def _portions(rows: list[tuple[Pending, str]]) -> Iterator[list[tuple[Pending, s
 
 def _key_of(pending: Pending) -> tuple[str, str, str]:
     event = pending.event
-    return event.tenant or "", event.event_type, event.idempotency_key or ""
+    return event.tenant or "", event.event_type, pending.idempotency_key or ""
 
 
 def _duplicate(event: Event[Any], holder: UUID) -> DuplicateEvent:

@@ -53,6 +53,7 @@ def declare_relay(
     map: Callable[[Event[Any]], Message | None] | None,  # noqa: A002 - as in outbox.relay
     timeout: timedelta,
     max_pause: timedelta | None = None,
+    tenant: str | None = None,
     options: dict[str, Any],
     settings: Settings,
 ) -> Listener:
@@ -81,6 +82,9 @@ def declare_relay(
         timeout=timeout.total_seconds(),
         payload=payload_for(own) if callable(own) else None,
         max_pause=None if pause is None else pause.total_seconds(),
+        tenant=tenant,
+        to=to if isinstance(to, str) else None,
+        envelope=None if map is not None else envelope or Plain(),
     )
     retry = getattr(relay, "retry", RETRY)
     options = {"batch_size": BATCH, "retry": retry, "external": True, **options}

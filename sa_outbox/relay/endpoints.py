@@ -101,21 +101,32 @@ def endpoint_listener(
 ) -> Listener:
     """The listener of an endpoint. Raises :class:`ConfigError` if it can't be served."""
     chosen = options or EndpointOptions()
+    webhook = _webhook(endpoint, chosen)
+    webhook.check_destination(endpoint.url)
+    return _declared(endpoint, webhook, settings, chosen, gone)
+
+
+def _declared(
+    endpoint: Endpoint,
+    webhook: Webhook,
+    settings: Settings,
+    options: EndpointOptions,
+    gone: Callable[[str], Awaitable[None]],
+) -> Listener:
     how = endpoint.delivering
 
     def choose(event: Event[Any]) -> str | None:
         return endpoint.url if how.tenant is None or event.tenant == how.tenant else None
 
-    webhook = _webhook(endpoint, chosen)
-    webhook.check_destination(endpoint.url)
     return declare_relay(
         endpoint.listener,
         StoredEndpoint(webhook, gone),
         on=how.on,
         to=choose,
-        envelope=chosen.envelope,
+        envelope=options.envelope,
         map=None,
         timeout=timedelta(seconds=how.timeout + SPARE_SECONDS),
+        tenant=how.tenant,
         options=_listener_options(how) | {"retry": webhook.retry, "start": "now"},
         settings=settings,
     )
@@ -128,6 +139,15 @@ def check_endpoint(endpoint: Endpoint, options: EndpointOptions | None = None) -
 
     # Its secrets may be in the consumer's environment, not in this one.
     endpoint_listener(replace(endpoint, secrets=(), bearer=None), Settings(), options, gone)
+
+
+def check_delivering(endpoint: Endpoint) -> None:
+    """Raises :class:`ConfigError` if no consumer could serve what it asks for, whatever its URL."""
+
+    async def gone(_why: str) -> None: ...
+
+    plain, options = replace(endpoint, secrets=(), bearer=None), EndpointOptions()
+    _declared(plain, _webhook(plain, options), Settings(), options, gone)
 
 
 async def send_test(endpoint: Endpoint, options: EndpointOptions | None = None) -> Answer:

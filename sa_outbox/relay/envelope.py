@@ -41,6 +41,9 @@ _PASSED_ON = (
 
 
 class Envelope(Protocol):
+    """What becomes of an event when a relay forwards it: its body, headers and attributes. Write
+    one of your own for a format that your receivers have already."""
+
     def wrap(self, event: Event[Any], destination: str, *, epoch: int, prefix: str) -> Message:
         """The message for *event*. *epoch* is for :func:`sequence`, *prefix* is the relay's
         ``attribute_prefix``."""

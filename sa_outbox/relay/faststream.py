@@ -70,6 +70,7 @@ class FastStream:
     ) -> None:
         self.kind: Kind = kind_of(broker)
         self.attribute_prefix: str = PREFIXES[self.kind]
+        self.protocol: str = "amqp" if self.kind == "rabbit" else self.kind
         check_confirms(self.kind, broker, stream, redis)
         for name, given, kind in (("exchange", exchange, "rabbit"), ("stream", stream, "nats")):
             if given is not None and self.kind != kind:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sa_outbox.event.wanted import Wanted
     from sa_outbox.policy.order import Order
 
+    from .envelope import Envelope
     from .message import Answer, Relay
 
 MAX_KNOWN = 10_000
@@ -41,6 +42,9 @@ class Forward:
         timeout: float,
         payload: Wanted | None = None,
         max_pause: float | None = None,
+        tenant: str | None = None,
+        to: str | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
         self.relay = relay
         self.epoch = 0
@@ -48,6 +52,11 @@ class Forward:
         self.payload = payload
         """What the program's ``map`` or ``to`` asks for by its annotation; None: JSON."""
         self.max_pause = max_pause
+        self.tenant = tenant
+        self.to = to
+        """Where messages go, as it was declared; None: a function of the program decides."""
+        self.envelope = envelope
+        """What messages are made with; None: the program's ``map``."""
         self._make = make
         self._lane_of = ORDER_MODES[order].lane
         self._timeout = timeout

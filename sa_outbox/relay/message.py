@@ -46,7 +46,8 @@ class Relay(Protocol):
     connection was lost. One relay is used by one event loop, and ``send`` by one task at a time for
     each of the listener's ``concurrency``.
 
-    It may have more attributes: ``retry``, a policy for listeners without one; ``quote``, a
+    It may have more attributes: ``protocol``, AsyncAPI's name of what it speaks, for the catalogue;
+    ``retry``, a policy for listeners without one; ``quote``, a
     function for event fields that are put into ``to=``, and ``quote_type``, one for the event type,
     if that differs; ``deadline``, how long it waits for an answer by itself, which must be less
     than the listener's ``timeout``.

@@ -49,6 +49,7 @@ class JetStream:
     keeps_order = False
     takes_batches = True
     attribute_prefix = "ce-"
+    protocol = "nats"
 
     def __init__(
         self,

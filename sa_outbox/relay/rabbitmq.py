@@ -45,6 +45,7 @@ class RabbitMQ:
     keeps_order = False
     takes_batches = True
     attribute_prefix = "cloudEvents_"
+    protocol = "amqp"
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class RabbitMQ:
             raise ConfigError(f"exchange of RabbitMQ has at most 255 bytes: {exchange!r}")
         check_span("timeout of RabbitMQ", timeout)
         self._rmq: Any = aiormq
-        self._exchange = exchange
+        self.exchange: str | None = exchange
         self._most = max_message_bytes
         self._timeout = timeout.total_seconds()
         self._link = Link(aio_pika, aiormq, url, self._timeout)
@@ -85,17 +86,17 @@ class RabbitMQ:
     def quote(self, field: str) -> str:
         """Quote a key or tenant in ``to=``: one word of the routing key. On the default exchange it
         is the name of a queue, which has no words."""
-        return field if self._exchange == "" else RABBITMQ.one(field)
+        return field if self.exchange == "" else RABBITMQ.one(field)
 
     def quote_type(self, event_type: str) -> str:
         """Quote an event type in ``to=``."""
-        return event_type if self._exchange == "" else RABBITMQ.some(event_type)
+        return event_type if self.exchange == "" else RABBITMQ.some(event_type)
 
     def check_destination(self, destination: str) -> None:
         """Refuse anything that is not a routing key, or an exchange with one."""
         if not isinstance(destination, str):
             raise ConfigError(f"a routing key is text: {destination!r}")
-        if self._exchange is None and "/" not in destination:
+        if self.exchange is None and "/" not in destination:
             raise ConfigError(f'a destination is "exchange/routing.key": {destination!r}')
         exchange, key = self._split(destination)
         if not _is_name(exchange) or not _is_name(key):
@@ -135,8 +136,8 @@ class RabbitMQ:
         await self._link.drop()
 
     def _split(self, destination: str) -> tuple[str, str]:
-        if self._exchange is not None:
-            return self._exchange, destination
+        if self.exchange is not None:
+            return self.exchange, destination
         exchange, _, key = destination.partition("/")
         return exchange, key
 

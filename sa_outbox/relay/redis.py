@@ -86,6 +86,7 @@ class RedisStreams:
     keeps_order = True
     takes_batches = True
     attribute_prefix = "ce_"
+    protocol = "redis"
 
     def __init__(
         self,

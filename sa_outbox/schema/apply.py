@@ -94,7 +94,7 @@ def _check_session(connection: Connection) -> None:
 
 
 def _check_nothing_in_the_way(connection: Connection, names: Names) -> None:
-    ours = [table.name for table in tables(names).metadata.tables.values()]
+    ours = tables(names).relation_names
     # Check the schema that gets the new tables, not one further down the search_path.
     schema = names.schema or connection.scalar(catalog.schema_of([]))
     found = sorted(row.name for row in connection.execute(catalog.relations(schema, ours)))

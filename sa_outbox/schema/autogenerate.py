@@ -43,7 +43,7 @@ def include_name(
     Do not also add the outbox's own ``MetaData`` to ``target_metadata``: these tables are hidden.
     """
     names = Names(schema=schema, prefix=prefix)
-    ours = {table.name for table in tables(names).metadata.tables.values()}
+    ours = {*tables(names).relation_names}
     ours |= {names.table("rest"), names.table("alembic_version")}
     partition = re.compile(rf"{re.escape(prefix)}_p[0-9]+")
     here = schema or default_schema

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from sa_outbox.database.rights import WRITTEN
-from sa_outbox.database.tables import tables
+from sa_outbox.database.tables import BACKLOG, tables
 from sa_outbox.migrations import LATEST, OLDEST_SUPPORTED
 from sa_outbox.sql.server import catalog
 
@@ -50,7 +50,7 @@ class _Inspection:
         self.session = connection.execute(catalog.this_session()).one()
         self.schema = home(connection, names) or ""
         self.version: int | None = None
-        ours = [table.name for table in self.tables.metadata.tables.values()]
+        ours = self.tables.relation_names
         rows = connection.execute(catalog.relations(self.schema, ours))
         self.found: dict[str, Any] = {row.name: row for row in rows}
         rights = connection.execute(catalog.schema_rights(self.schema)).first()
@@ -70,6 +70,7 @@ class _Inspection:
         yield from self._rights()
         yield from self._version()
         yield from self._whole()
+        yield from self._view()
         yield from self._ids()
 
     def _writable(self) -> Iterator[Problem]:
@@ -178,6 +179,22 @@ class _Inspection:
                     f"Table {table.name} has no column {', '.join(missing)}",
                     "restore it from a backup, or add it as in: " + self._ddl_command(),
                 )
+
+    def _view(self) -> Iterator[Problem]:
+        name = self.names.table(BACKLOG)
+        row = self.found.get(name)
+        if row is None and self.version in (None, LATEST):
+            yield Problem(
+                "view-missing",
+                f"View {name} is missing",
+                "create it by its statement in: " + self._ddl_command(),
+            )
+        elif row is not None and row.kind != "v":
+            yield Problem(
+                "table-foreign",
+                f"{name} is not the view that sa_outbox creates",
+                "rename it, or choose another prefix or schema",
+            )
 
     def _ids(self) -> Iterator[Problem]:
         """What lossless reading relies on: ids drawn one by one, in the insert itself."""

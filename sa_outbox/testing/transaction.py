@@ -167,11 +167,11 @@ class _CallInTest(HandlerCall):
         )
         self._transaction = transaction
 
-    async def _run_in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+    async def run_in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         if len(arguments) == 1 or not self._transaction.is_async:
-            return await super()._run_in_thread(arguments)
+            return await super().run_in_thread(arguments)
         # The connection of an async session can be used in its loop only.
         found: tuple[Any, BaseException | None] = await self._transaction.run(
-            call_in_thread, self._handler, arguments
+            call_in_thread, self.handler, arguments
         )
         return found

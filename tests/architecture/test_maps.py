@@ -12,10 +12,11 @@ ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 WITHOUT_A_PLACE = {"__init__.py", "__main__.py", "_version.py"}
 LARGEST_ROOM = 15
 LARGE_ROOMS = {
-    "event": "everything about an event in plain Python: a small module for each question",
     "cli": "one file for each group of commands, none of which knows another",
     "dashboard": "steps of a request and the parts of a page; its two rooms are inside it",
+    "dashboard/views": "one or two files for each page, and the few parts they are made of",
     "doctor": "one file for each thing that is examined, none of which knows another",
+    "operations": "one or two files for each thing that an operator looks at or changes",
     "producer": "steps of adding an event; one file is the slot where a test watches them",
     "relay": "one file, or two, for each kind of broker, none of which knows another",
 }

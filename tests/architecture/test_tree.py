@@ -106,6 +106,7 @@ SLEEPS = {
     "tests/crash/deadly_app.py": "how long a handler takes is the scenario",
     "tests/postgres/consumer/test_alone_in_the_process.py": "how long one takes is the scenario",
     "tests/postgres/consumer/test_giving_way.py": "a handler that computes is the scenario",
+    "tests/postgres/consumer/test_idle.py": "what must not happen for a while is the subject",
     "tests/browser/shop.py": "how long handlers and customers take is the scenario",
     "tests/browser/screenshots.py": "no test: a shop runs for a while before it is photographed",
     "tests/support/endpoint.py": "how slowly a server answers is the scenario",

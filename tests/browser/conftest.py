@@ -61,6 +61,7 @@ def served(server_url: str) -> Iterator[Site]:
     with temporary_database(server_url, "browser") as url:
         engine = create_engine(url.set(drivername="postgresql+psycopg"))
         outbox = Outbox(notify="off")
+        outbox.cron("0 3 * * *", "sweep", time_zone="UTC")
         with engine.begin() as connection:
             migrate(connection, outbox.settings.names)
         dashboard = Dashboard(outbox, url, token=TOKEN, mask=["secret"])
@@ -81,7 +82,8 @@ def served(server_url: str) -> Iterator[Site]:
 def site(served: Site) -> Site:
     """With empty tables, and ids from 1."""
     # Not TRUNCATE: the dashboard reads all the time, and its locks would meet those.
-    for table in ("dead_letters", "deliveries", "consumers", "listeners", ""):
+    tables = ("dead_letters", "deliveries", "consumers", "listeners", "crons", "endpoints", "audit")
+    for table in (*tables, ""):
         served.run(f"DELETE FROM {f'outbox_{table}'.rstrip('_')}")
     for table in ("outbox_dead_letters", "outbox"):
         served.run(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), 1, false)")

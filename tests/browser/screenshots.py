@@ -1,4 +1,7 @@
-"""Pictures of the dashboard for its page: ``python -m tests.browser.screenshots docs/images``."""
+"""Pictures of the dashboard for its page: ``python -m tests.browser.screenshots docs/images``.
+
+With ``ALL_PAGES=1`` in the environment those of every page, light, dark and on a phone, to look at.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 import anyio
 from playwright.async_api import Browser, async_playwright
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox.consumer import Consumer
@@ -18,10 +22,10 @@ from sa_outbox.embedded import EmbeddedPostgres
 from sa_outbox.schema import migrate
 
 from .chromium import FLAGS, chromium
-from .shop import Customers, shop
+from .shop import ENDPOINTS, Customers, shop
 
 TOKEN = "only-for-these-pictures"
-WATCHED_SECONDS = 75
+WATCHED_SECONDS = float(os.environ.get("WATCHED_SECONDS", "75"))
 WIDE: dict[str, Any] = {"viewport": {"width": 1240, "height": 900}}
 DARK = {**WIDE, "color_scheme": "dark"}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}}
@@ -31,16 +35,32 @@ PICTURES = [
     ("dashboard-phone", "/", PHONE),
     ("dashboard-compare", "/dead-letters/1/edit", WIDE),
 ]
+EVERY_PAGE = {
+    "overview": "/",
+    "listeners": "/listeners",
+    "listener": "/listener?name=mailer",
+    "durations": "/durations",
+    "deliveries": "/deliveries",
+    "events": "/events",
+    "event": "/events?type=points.granted",
+    "dead-letters": "/dead-letters",
+    "dead-letter-groups": "/dead-letters?group=error",
+    "dead-letter": "/dead-letters/1",
+    "compare": "/dead-letters/1/edit",
+    "crons": "/crons",
+    "endpoints": "/endpoints",
+    "endpoint": "/endpoint?name=partner",
+    "catalogue": "/catalogue",
+    "audit": "/audit",
+    "login": "/login",
+    "fault": "/nowhere",
+}
 if os.environ.get("ALL_PAGES"):  # to look at, not for the documentation
-    PICTURES += [
-        ("dead-letter", "/dead-letters/1", WIDE),
-        ("login", "/login", WIDE),
-        ("events", "/events", WIDE),
-        ("event", "/events/5", WIDE),
-        ("listener", "/listener?name=mailer", WIDE),
-        ("dead-letters", "/dead-letters", WIDE),
-        ("dead-letters-phone", "/dead-letters", PHONE),
-        ("dead-letter-dark", "/dead-letters/1", DARK),
+    LOOKS = {"light": WIDE, "dark": DARK, "phone": PHONE}
+    PICTURES = [
+        (f"{name}-{look}", path, options)
+        for name, path in EVERY_PAGE.items()
+        for look, options in LOOKS.items()
     ]
 
 
@@ -56,6 +76,8 @@ async def main(folder: Path) -> None:
             tasks.start_soon(web.serve, [opened])
             tasks.start_soon(Consumer(outbox, engine).run)
             tasks.start_soon(Customers(outbox, engine).keep_ordering)
+            async with engine.begin() as connection:
+                await connection.execute(text(ENDPOINTS))
             await anyio.sleep(WATCHED_SECONDS)
             await photograph(f"http://127.0.0.1:{opened.getsockname()[1]}", folder)
             dashboard.streams.end()
@@ -84,12 +106,15 @@ async def visit(
     await page.goto(address + path)
     if path == "/":
         await page.get_by_text("live", exact=True).wait_for()
+    if path.endswith("points.granted"):  # one that has a cause
+        await page.get_by_role("cell").get_by_role("link").first.click()
+        await page.get_by_role("heading", name="Causation").wait_for()
     if path.endswith("/edit"):
         editor = page.get_by_label("Payload")
         await editor.fill((await editor.input_value()).replace(".invalid", ".com"))
         await page.get_by_role("button", name="Compare").click()
         await page.get_by_role("button", name="Save and replay").wait_for()
-    await page.screenshot(path=file)
+    await page.screenshot(path=file, full_page=bool(os.environ.get("ALL_PAGES")))
     await context.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sa_outbox import Event, Outbox, RetryPolicy
+from sa_outbox import AsyncOutboxSession, Event, Outbox, RetryPolicy
 
 PASSING = RetryPolicy(attempts=3, base=timedelta(milliseconds=20), jitter=False)
 
@@ -23,8 +23,17 @@ class MailboxUnavailableError(Exception):
 
 
 def shop() -> Outbox:
-    """Five listeners, of which some have their troubles."""
-    outbox = Outbox()
+    """Six listeners, of which some have their troubles."""
+    outbox = Outbox(audit="all")
+    outbox.cron("*/15 * * * *", "stock.counted", time_zone="UTC")
+    outbox.cron(
+        "0 3 * * 1-5",
+        "report.requested",
+        {"order_id": 0},
+        time_zone="Europe/Berlin",
+        name="nightly-report",
+        missed="skip",
+    )
 
     @outbox.listener("billing", on="order.placed", retry=PASSING)
     async def bill(event: Event[Any]) -> None:
@@ -36,6 +45,10 @@ def shop() -> Outbox:
         await anyio.sleep(random.uniform(0, 0.006))
         if event.payload.get("email", "").endswith(".invalid"):
             raise MailboxUnavailableError("550 5.1.1 no such user here")
+
+    @outbox.listener("loyalty", on="order.paid")
+    async def grant(event: Event[Any], session: AsyncOutboxSession) -> None:
+        session.add_event("points.granted", event.payload, key=event.key)
 
     @outbox.listener("search_index", on="order.*")
     async def index(event: Event[Any]) -> None:
@@ -51,6 +64,14 @@ def shop() -> Outbox:
 
     return outbox
 
+
+ENDPOINTS = """
+INSERT INTO outbox_endpoints (name, url, settings, disabled_at, disabled_why) VALUES
+    ('partner', 'https://hooks.example.com/orders?key=abc',
+     '{"on": ["order.placed"], "where": {"currency": "EUR"}, "timeout": 9.0}', NULL, NULL),
+    ('old-partner', 'https://old.example.com/in', '{"on": ["order.*"]}', now(), 'it answered 410')
+"""
+"""Two webhook endpoints, which nobody serves here."""
 
 NAMES = ("ada", "grace", "barbara", "edsger", "katherine", "alan", "hedy", "donald")
 TENANTS = ("northwind", "acme", "globex")

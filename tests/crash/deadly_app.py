@@ -2,16 +2,18 @@
 
 What an event's ``then`` says is done by each handler: ``die`` ends the process, ``fail_then_die``
 and ``reject_then_die`` raise the first time, whichever process has it, and end the process later.
+``cut_power`` ends the server too: the process ``DEADLY_SERVER``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -29,9 +31,17 @@ async def act(event: Event[Any]) -> None:
     if then is None:
         await asyncio.sleep(0.001)
         return
+    if then == "cut_power":
+        cut_power()
     if then != "die" and not _raised.exists():
         _raised.touch()
         raise Reject("told to") if then == "reject_then_die" else ValueError("told to")
+    os._exit(70)
+
+
+def cut_power() -> NoReturn:
+    """The machine that both run on is gone: nothing is written anymore, on either side."""
+    os.kill(int(os.environ["DEADLY_SERVER"]), signal.SIGQUIT)
     os._exit(70)
 
 

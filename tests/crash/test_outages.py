@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from sa_outbox import schema
-from sa_outbox.embedded import EmbeddedPostgres
-from sa_outbox.settings import Names
 from tests.crash import queue_scene, scene, seen
 from tests.crash.fleet import fleet
+from tests.crash.restarting import Restarting, restarting_server
 from tests.support import eventually
 from tests.support.proxy import Proxy
 
@@ -26,43 +19,10 @@ QUEUES = "tests.crash.queue_app:outbox"
 LISTENERS = ("by_key", "in_total", "in_batches")
 
 
-class Restarting:
-    """A server that is crashed and started again, at the same address with the same data."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._server = EmbeddedPostgres(data=data)
-        self._server.start()
-        self.dsn = self._server.url()
-
-    def crash(self) -> None:
-        """As a power cut: no shutdown, recovery at the next start."""
-        port = self._server.port
-        os.kill(self._server.pid, signal.SIGQUIT)
-        self._server.wait()
-        self._server.stop()
-        self._server = EmbeddedPostgres(data=self._data, port=port)
-        self._server.start()
-
-    def stop(self) -> None:
-        self._server.stop()
-
-
 @pytest.fixture
 def restarting() -> Iterator[Restarting]:
-    # Not tmp_path: its parents are closed to the account that runs postgres for root.
-    folder = Path(tempfile.mkdtemp(prefix="test_outages-"))
-    folder.chmod(0o755)
-    server = Restarting(folder)
-    try:
-        schema.transact(server.dsn, lambda connection: schema.migrate(connection, Names()))
-        with psycopg.connect(server.dsn) as connection:
-            connection.execute(seen.TABLE)
-        scene.prepare(server.dsn)
+    with restarting_server() as server:
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
 
 
 @pytest.mark.long

@@ -26,7 +26,8 @@ from sqlalchemy import URL
 from sa_outbox.cli import main as command_line
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECIPES = sorted((ROOT / "docs").glob("recipes/[!i]*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *RECIPES]
 
 # The page's own name for the file, and its text unchanged in length: a traceback names the line of
 # the page and shows it.
@@ -91,12 +92,15 @@ def test_code_of_the_page_runs(page: Path, new_database: Callable[[], URL], tmp_
     for names in NEEDS.findall(page.read_text()):
         for name in names.split(", "):
             pytest.importorskip(name)
-    url = new_database().render_as_string(hide_password=False)
+    run_page(page, tmp_path, DATABASE_URL=new_database().render_as_string(hide_password=False))
+
+
+def run_page(page: Path, folder: Path, **environment: str) -> None:
     answer = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, str(page)],
         input=program(page),
-        env={**os.environ, "DATABASE_URL": url},
-        cwd=tmp_path,
+        env={**os.environ, **environment},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,

@@ -210,7 +210,7 @@ def test_two_outboxes_live_in_one_database(connection: Connection) -> None:
 
 def test_half_a_schema_can_be_taken_away(connection: Connection) -> None:
     schema.migrate(connection, Names())
-    connection.execute(text("DROP TABLE outbox_inbox, outbox"))
+    connection.execute(text("DROP TABLE outbox_inbox, outbox CASCADE"))
 
     schema.migrate(connection, Names(), 0)
 

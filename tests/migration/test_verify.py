@@ -80,12 +80,25 @@ def test_a_missing_table_is_told(migrated: Connection) -> None:
     assert problem.fix.endswith("sa-outbox migrate --sql --schema events")
 
 
+def test_a_missing_view_is_told(migrated: Connection) -> None:
+    execute(migrated, "DROP VIEW events.outbox_backlog")
+    problem = only_problem(migrated)
+    assert problem.what == "View outbox_backlog is missing"
+    assert problem.fix.endswith("sa-outbox migrate --sql --schema events")
+
+
+def test_a_table_in_the_place_of_the_view_is_told(migrated: Connection) -> None:
+    execute(migrated, "DROP VIEW events.outbox_backlog", "CREATE TABLE events.outbox_backlog ()")
+    assert only_problem(migrated).what == "outbox_backlog is not the view that sa_outbox creates"
+
+
 def test_every_missing_table_is_told_at_once(migrated: Connection) -> None:
-    execute(migrated, "DROP TABLE events.outbox_inbox, events.outbox, events.outbox_meta")
+    execute(migrated, "DROP TABLE events.outbox_inbox, events.outbox, events.outbox_meta CASCADE")
     assert [problem.what for problem in schema.problems(migrated, NAMES)] == [
         "Table outbox_meta is missing",
         "Table outbox is missing",
         "Table outbox_inbox is missing",
+        "View outbox_backlog is missing",
     ]
 
 
@@ -106,10 +119,11 @@ def test_a_table_of_another_kind_is_told(migrated: Connection) -> None:
 def test_a_log_that_is_not_partitioned_is_told(migrated: Connection) -> None:
     execute(
         migrated,
-        "DROP TABLE events.outbox",
+        "DROP TABLE events.outbox CASCADE",
         "CREATE TABLE events.outbox (id bigint GENERATED ALWAYS AS IDENTITY, event_id uuid,"
         " event_type text, key text, tenant text, payload jsonb, headers jsonb,"
         " run_at timestamptz, priority smallint, created_at timestamptz)",
+        "CREATE VIEW events.outbox_backlog AS SELECT 1 AS one",
     )
     assert "not the kind of table" in only_problem(migrated).what
 

@@ -22,6 +22,7 @@ from tests.support.dashboard import (
     EVENT_ID,
     HOST,
     MARKUP,
+    ODD_ERRORS,
     TOKEN,
     Visiting,
     add_harmful_rows,
@@ -32,7 +33,11 @@ from tests.support.dashboard import (
 pytestmark = pytest.mark.anyio
 
 SECRET = "a-secret-that-is-long-enough"
-PAGES = ["/", "/listeners", "/events", "/dead-letters", "/dead-letters/1", f"/events/{EVENT_ID}"]
+PAGES = [
+    *("/", "/listeners", "/deliveries", "/events"),
+    *("/crons", "/endpoints", "/audit", "/durations"),
+    *("/dead-letters", "/dead-letters/1", f"/events/{EVENT_ID}"),
+]
 
 
 @pytest.fixture
@@ -338,6 +343,49 @@ class TestPages:
             answer = await grace.see(path)
             assert answer.status_code == 200, path
             assert shown_as_text(answer.text), path
+
+    async def test_errors_that_somebody_else_wrote_are_a_page(
+        self, grace: Visiting, engine: Engine
+    ) -> None:
+        add_harmful_rows(engine)
+
+        for name, stored in ODD_ERRORS.items():
+            with engine.begin() as connection:
+                update = "UPDATE outbox_dead_letters SET errors = CAST(:stored AS jsonb)"
+                connection.execute(text(update), {"stored": stored})
+            for path in ("/dead-letters", "/dead-letters/1", f"/events/{EVENT_ID}"):
+                answer = await grace.see(path)
+                assert answer.status_code == 200, (name, path)
+
+    async def test_dead_letters_are_grouped_by_error_and_each_group_leads_to_them(
+        self, grace: Visiting, engine: Engine
+    ) -> None:
+        add_harmful_rows(engine)
+        with engine.begin() as connection:
+            update = "UPDATE outbox_dead_letters SET error_fingerprint = :given WHERE id = 1"
+            connection.execute(text(update), {"given": "f&1"})
+
+        shown = (await grace.see("/dead-letters?group=error")).text
+        assert shown_as_text(shown)
+        assert (
+            'href="/dead-letters?fingerprint=f%261&amp;resolution=open"'
+            in (await grace.see("/dead-letters?group=error&resolution=open")).text
+        )
+        assert 'href="/dead-letters?fingerprint=f%261"' in shown
+        assert 'href="/dead-letters?group=error"' in (await grace.see("/dead-letters")).text
+        assert "1 found" in (await grace.see("/dead-letters?fingerprint=f%261")).text
+        assert "0 found" in (await grace.see("/dead-letters?fingerprint=other")).text
+        assert 'href="/dead-letters?fingerprint=f%261"' in (await grace.see("/dead-letters/1")).text
+        assert (await grace.see("/dead-letters?group=x")).status_code == 400
+
+    async def test_a_traceback_is_closed_until_somebody_opens_it(
+        self, grace: Visiting, engine: Engine
+    ) -> None:
+        add_harmful_rows(engine)
+
+        shown = (await grace.see("/dead-letters/1")).text
+
+        assert "<details><summary>Traceback</summary><pre" in shown
 
     async def test_what_was_searched_for_is_text_too(self, grace: Visiting) -> None:
         for path in ("/events", "/dead-letters"):

@@ -7,17 +7,19 @@ import json
 import re
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import URL, Engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from sa_outbox import Event, Outbox, RetryPolicy
+from sa_outbox import Event, NoSecrets, Outbox, RetryPolicy
 from sa_outbox.consumer import Consumer
 from sa_outbox.dashboard import Visitor
-from tests.support.dashboard import Visiting, dashboard_of
+from tests.support.dashboard import MARKUP, Visiting, add_harmful_rows, dashboard_of
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +35,19 @@ POSTS = [
     "/listener/resume",
     "/listener/confirm",
     "/listener/move",
+    "/deliveries/confirm",
+    "/deliveries/act",
+    "/crons/confirm",
+    "/crons/run",
+    "/endpoint/disable",
+    "/endpoint/enable",
+]
+
+
+PAGES = [
+    *("/", "/listeners", "/listener?name=mailer", "/durations", "/deliveries", "/events"),
+    *("/events/1", "/dead-letters", "/dead-letters/1", "/dead-letters?group=error", "/crons"),
+    *("/endpoints", f"/endpoint?name={quote(MARKUP)}", "/audit"),
 ]
 
 
@@ -223,6 +238,22 @@ class TestEditing:
         assert payload in html.unescape(compared.text)  # what was typed is not lost
         assert shop.rows("SELECT edits FROM outbox_dead_letters")[0][0] == 0
 
+    async def test_an_edit_that_the_program_refuses_is_refused_before_it_is_shown(
+        self, shop: Shop, grace: Visiting
+    ) -> None:
+        await shop.fail(1)
+        shop.outbox.settings = replace(shop.outbox.settings, check_event=NoSecrets())
+        payload = '{"n": 1, "password": "hunter2", "card": {"number": "«masked 1»"}}'
+
+        compared = await grace.post("/dead-letters/1/compare", payload=payload, edits="0")
+        saved = await grace.post("/dead-letters/1/edit", payload=payload, edits="0")
+
+        for answer in (compared, saved):
+            assert answer.status_code == 400
+            assert "payload at $.password looks like a secret" in html.unescape(answer.text)
+        assert payload in html.unescape(compared.text)
+        assert shop.rows("SELECT edits FROM outbox_dead_letters")[0][0] == 0
+
     async def test_who_comes_second_is_told(self, shop: Shop, grace: Visiting) -> None:
         await shop.fail(1)
         payload = '{"n": 2, "card": {"number": "«masked 1»"}}'
@@ -314,17 +345,22 @@ class TestListeners:
 class TestNobody:
     async def test_a_viewer_is_offered_nothing_and_can_do_nothing(self, shop: Shop) -> None:
         await shop.fail(1)
+        add_harmful_rows(shop.engine)
+        before = shop.letters()
         dashboard = dashboard_of(
             shop.outbox, shop.async_engine, auth=lambda _: Visitor("ada"), secret=SECRET
         )
         async with Visiting(dashboard) as ada:
-            for path in ("/dead-letters", "/dead-letters/1", "/listener?name=mailer"):
-                assert 'method="post"' not in (await ada.see(path)).text
+            for path in PAGES:
+                page = (await ada.see(path)).text
+                assert 'method="post"' not in page, path
+                assert set(re.findall(r"<button[^>]*>([^<]*)", page)) <= {"Search"}, path
+                assert '<bdi>ada</bdi><span class="role" title="may look">read-only' in page
             assert (await ada.see("/dead-letters/1/edit")).status_code == 403
             for path in POSTS:
                 answer = await ada.post(path, id="1", act="replay", name="mailer", to="1")
                 assert answer.status_code == 403, path
-        assert shop.letters() == [OPEN]
+        assert shop.letters() == before
 
     async def test_a_form_without_its_token_changes_nothing(
         self, shop: Shop, grace: Visiting

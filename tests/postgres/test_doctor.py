@@ -76,6 +76,7 @@ TOLD_ONLY = {
     "tables-too-old": "UPDATE outbox_meta SET schema_version = -1",
     "tables-too-new": "UPDATE outbox_meta SET compatible_since = 99",
     "table-missing": "DROP TABLE outbox_crons",
+    "view-missing": "DROP VIEW outbox_backlog",
     "table-foreign": "DROP TABLE outbox_crons; CREATE VIEW outbox_crons AS SELECT 1 AS name",
     "table-shadowed": "CREATE SCHEMA early; CREATE TABLE early.outbox_crons (x int);"
     " SET LOCAL search_path = early, public",

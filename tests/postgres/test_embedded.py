@@ -677,3 +677,38 @@ def test_command_prints_the_url_and_stops_on_a_signal() -> None:
         assert command.wait(30) == 0
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url)
+
+
+def test_command_notes_the_url_for_its_owner_while_the_server_runs(tmp_path: Path) -> None:
+    noted = tmp_path / "database.url"
+    with subprocess.Popen(
+        [sys.executable, "-m", "sa_outbox.embedded", "--url-file", noted],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout
+        url = command.stdout.readline()
+        assert noted.read_text() == url
+        assert noted.stat().st_mode & 0o777 == 0o600
+
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(30) == 0
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_command_leaves_the_url_of_a_later_server_alone(tmp_path: Path) -> None:
+    noted = tmp_path / "database.url"
+    with subprocess.Popen(
+        [sys.executable, "-m", "sa_outbox.embedded", "--url-file", noted],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout
+        command.stdout.readline()
+        noted.write_text("of another\n")
+
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(30) == 0
+    assert noted.read_text() == "of another\n"

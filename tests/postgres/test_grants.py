@@ -24,6 +24,8 @@ from sa_outbox.dashboard import Dashboard
 from sa_outbox.database.rights import KINDS
 from sa_outbox.database.tables import tables
 from sa_outbox.observe import DatabaseAway, Observation, RetentionRefused, RowsPurged
+from sa_outbox.operations.crons import run_cron
+from sa_outbox.operations.operator import Operator
 from sa_outbox.settings import Names
 from tests.support.dashboard import TOKEN, Visiting
 from tests.support.server import administer, temporary_database
@@ -416,6 +418,11 @@ def test_an_operator_has_every_command(stocked: Place) -> None:
     run("dead-letters", "list")
     run("dead-letters", "show", first)
     run("dead-letters", "replay", first)
+    waiting = f"{BASE + 1}:mail"
+    run("deliveries", "list")
+    stocked.run("UPDATE events.outbox_deliveries SET due_at = due_at + interval '1 hour'")
+    run("deliveries", "retry", waiting)
+    run("deliveries", "cancel", waiting, "--yes")
     run("dead-letters", "edit", second, "--payload", '{"n": 1}')
     run("dead-letters", "discard", second, third, "--yes")
     run("listeners", "pause", "mail")
@@ -424,6 +431,9 @@ def test_an_operator_has_every_command(stocked: Place) -> None:
     run("listeners", "rewind", "mail", "--to-id", str(BASE + 2), "--yes")
     run("listeners", "retire", "old", "--yes")
     run("repartition", "strict", "1")
+    run("audit", "--actor", "nobody")
+    run("durations")
+    run("crons", "list")
     run("endpoints", "add", "acme", "https://example.com/hooks", "--on", "order.*")
     run("endpoints", "list")
     run("endpoints", "rotate", "acme")
@@ -433,6 +443,27 @@ def test_an_operator_has_every_command(stocked: Place) -> None:
     stocked.run("UPDATE events.outbox_meta SET database_oid = 1")
     run("adopt", "--yes")
     assert "not-examined" not in stocked.command("operator", "doctor", code=1)
+
+
+def test_an_operator_runs_a_cron_now_and_does_not_move_it(stocked: Place) -> None:
+    outbox = outbox_of(audit=True)
+    outbox.cron("0 3 * * *", "order.wanted", time_zone="UTC")
+    stocked.run("INSERT INTO events.outbox_crons (name, last_tick) VALUES ('order.wanted', now())")
+
+    with stocked.engine("operator").begin() as connection:
+        event_id = run_cron(
+            connection,
+            TABLES,
+            outbox.crons,
+            "order.wanted",
+            Operator(who="grace"),
+            records_added=True,
+        )
+
+    assert stocked.run("SELECT FROM events.outbox WHERE event_id = :id", id=event_id)
+    moved = "UPDATE events.outbox_crons SET last_tick = now()"
+    with stocked.engine("operator").connect() as connection, pytest.raises(DBAPIError):
+        connection.execute(text(moved))
 
 
 def test_maintenance_erases_an_event_and_an_operator_may_not(stocked: Place) -> None:
@@ -448,14 +479,30 @@ def test_maintenance_erases_an_event_and_an_operator_may_not(stocked: Place) -> 
 async def test_a_dashboard_shows_every_page_and_status_tells(stocked: Place) -> None:
     engine = create_async_engine(stocked.url_of("dashboard", "postgresql+asyncpg"))
     letter = stocked.run("SELECT min(id) FROM events.outbox_dead_letters")[0][0]
+    stocked.run("INSERT INTO events.outbox_endpoints (name, url) VALUES ('acme', 'https://a.b')")
     dashboard = Dashboard(outbox_of(), engine, token=TOKEN, read_only=True)
     pages = ["/", "/listeners", "/dead-letters", f"/dead-letters/{letter}"]
     async with Visiting(dashboard) as grace:
         await grace.sign_in()
-        for page in [*pages, "/events", f"/events/{BASE + 2}"]:
+        pages += ["/events", f"/events/{BASE + 2}", "/deliveries", "/audit", "/durations"]
+        for page in [*pages, "/crons", "/endpoints", "/endpoint?name=acme"]:
             assert (await grace.see(page)).status_code == 200, page
     await engine.dispose()
     assert "mail" in await anyio.to_thread.run_sync(stocked.command, "dashboard", "status")
+
+
+def test_a_monitor_reads_the_backlog_and_nothing_else(stocked: Place) -> None:
+    monitor = stocked.engine("monitor")
+    with monitor.connect() as connection:
+        found = connection.execute(
+            text("SELECT listener, dead_letters FROM events.outbox_backlog WHERE dead_letters > 0")
+        )
+        assert {row.listener for row in found} == {"mail"}
+        for table in TABLES.metadata.tables.values():
+            connection.rollback()
+            with pytest.raises(DBAPIError, match="permission denied"):
+                connection.execute(text(f'SELECT FROM events."{table.name}"'))
+    monitor.dispose()
 
 
 def test_rights_are_printed_for_every_kind_and_a_role_goes_with_one() -> None:

@@ -302,6 +302,25 @@ async def test_an_event_that_lacks_something_or_has_a_secret_is_refused(
     assert await system.rows("SELECT 1 FROM outbox") == []
 
 
+async def test_who_came_last_with_little_does_not_wait_for_who_came_first_with_much(
+    system: System, lines: list[Any]
+) -> None:
+    for tenant, messages in (("large", 3000), ("small", 3)):
+        with event_context(tenant=tenant):
+            async with outbox.async_sessionmaker(system.engine).begin() as session:
+                for number in range(messages):
+                    session.add_event("message.wanted", {"to": number}, headers=SYSTEM)
+
+    await system.drain()
+
+    sent = [line["tenant"] for line in lines if line["event"] == "message sent"]
+    assert len(sent) == 3003
+    assert sent[:500].count("small") == 3
+
+
+SYSTEM = {"actor_type": "system", "actor_id": "import", "request_id": "nightly"}
+
+
 async def test_the_nightly_clean_up_comes_once(system: System, lines: list[Any]) -> None:
     clock.advance(days=1)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import URL, Engine, text
 
 from sa_outbox.cli import main
+from tests.support.dashboard import ODD_ERRORS
 
 ESCAPE = "\x1b[31m"
 
@@ -154,6 +158,47 @@ def test_they_are_discarded_and_edited_with_who_and_why(run: Any, engine: Engine
     assert value(engine, "SELECT payload FROM outbox_dead_letters WHERE id = 1") == {"n": 7}
 
 
+@pytest.fixture
+def careful_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A program whose outbox refuses events."""
+    (tmp_path / "careful_app.py").write_text(
+        """
+from sa_outbox import Contract, Event, Outbox
+
+def check(event: Event) -> None:
+    if event.payload.get("n") == 13 and event.key == "k1" and event.tenant == "acme":
+        raise ValueError("unlucky")
+
+outbox = Outbox(check_event=check, contract=Contract(required=("tenant", "request_id")))
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "careful_app:outbox"
+    sys.modules.pop("careful_app", None)
+
+
+def test_an_edit_is_refused_by_what_the_program_refuses(
+    run: Any, engine: Engine, careful_app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit = ("dead-letters", "edit", "1", "--app", careful_app)
+
+    refused = run(*edit, "--payload", '{"n": 13}', code=1).stderr
+    assert "check_event refused the edit: ValueError: unlucky" in refused
+    # It was stored without a request_id, so the payload may change, and one may be added.
+    assert "--app" not in run(*edit, "--payload", '{"n": 14}').stderr
+    run(*edit, "--headers", '{"request_id": "r1"}')
+    # Then it stays.
+    gone = run(*edit, "--headers", '{"note": "x"}', code=1).stderr
+    assert "this outbox's contract requires request_id" in gone
+
+    monkeypatch.setenv("SA_OUTBOX_APP", careful_app)
+    run("dead-letters", "edit", "1", "--payload", '{"n": 13}', code=1)
+    monkeypatch.delenv("SA_OUTBOX_APP")
+    done = run("dead-letters", "edit", "1", "--payload", '{"n": 13}')
+    assert done.stderr == "no check_event or contract was applied: --app names your outbox\n"
+    assert value(engine, "SELECT edits FROM outbox_dead_letters WHERE id = 1") == 3
+
+
 def test_an_editor_may_change_the_payload(
     run: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,3 +316,86 @@ def test_a_table_is_whole_where_there_is_no_terminal(
     assert "…" in run("dead-letters", "list").stdout
     monkeypatch.delenv("COLUMNS")
     assert "…" not in run("dead-letters", "list").stdout
+
+
+TRACEBACK = [
+    {
+        "type": "OSError",
+        "frames": [{"file": "shop/mail.py", "line": 7, "function": "send\x1b[31m"}],
+    },
+    {"type": "KeyError", "relation": "cause", "frames": [], "omitted": 3, "omitted_after": 0},
+]
+
+
+def test_the_traceback_of_each_attempt_is_shown_once_for_those_that_share_it(
+    run: Any, engine: Engine
+) -> None:
+    stored = [{"attempt": n, "traceback": TRACEBACK} for n in (1, 2)]
+    stored.append({"attempt": 3, "traceback": TRACEBACK[:1]})
+    write_errors(engine, stored)
+
+    shown = run("dead-letters", "show", "1").stdout
+
+    assert (
+        "\ntraceback of attempts 1, 2:\n  (3 frames are left out here)\nKeyError (the cause)"
+        in shown
+    )
+    assert (
+        'traceback of attempt 3:\n  File "shop/mail.py", line 7, in send\\x1b[31m\nOSError' in shown
+    )
+    found = json.loads(run("dead-letters", "show", "1", "--json").stdout)
+    assert [each["traceback"] for each in found["errors"]] == [TRACEBACK, TRACEBACK, TRACEBACK[:1]]
+
+
+def write_errors(engine: Engine, stored: Any) -> None:
+    with engine.begin() as connection:
+        update = "UPDATE outbox_dead_letters SET errors = CAST(:stored AS jsonb)"
+        text_ = stored if isinstance(stored, str) else json.dumps(stored)
+        connection.execute(text(update), {"stored": text_})
+
+
+@pytest.mark.parametrize("stored", ODD_ERRORS.values(), ids=ODD_ERRORS)
+def test_errors_that_somebody_else_wrote_stop_no_command(
+    run: Any, engine: Engine, stored: str
+) -> None:
+    write_errors(engine, stored)
+    event_id = value(engine, "SELECT event_id FROM outbox_dead_letters WHERE id = 3")
+    with engine.begin() as connection:  # what an erasure looks for in the errors
+        connection.execute(text("UPDATE outbox_listeners SET last_error = 'x'"))
+
+    run("dead-letters", "list")
+    run("dead-letters", "show", "1")
+    json.loads(run("dead-letters", "show", "1", "--json").stdout)
+    run("events", "show", "2")
+    run("dead-letters", "replay", "1", "--yes")
+    run("dead-letters", "discard", "2", "--yes", "--why", "x")
+    run("events", "erase", str(event_id), "--yes")
+
+
+def test_dead_letters_are_grouped_and_chosen_by_the_fingerprint_of_their_error(
+    run: Any, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        for statement in (
+            "UPDATE outbox_dead_letters SET error_fingerprint = 'abc' WHERE id < 3",
+            "UPDATE outbox_dead_letters SET listener = 'strict' WHERE id = 2",
+        ):
+            connection.execute(text(statement))
+
+    groups = json.loads(run("dead-letters", "list", "--group-by", "error", "--json").stdout)[
+        "groups"
+    ]
+    first, second = groups
+    assert (first["error_fingerprint"], first["count"], first["sample"]) == ("abc", 2, 2)
+    assert first["listeners"] == ["mail", "strict"]
+    assert first["first_at"] <= first["last_at"]
+    assert (second["error_fingerprint"], second["count"]) == (None, 1)
+    shown = run("dead-letters", "list", "--group-by", "error", "--listener", "mail").stdout
+    assert "FINGERPRINT" in shown
+    assert "strict" not in shown
+    assert run("dead-letters", "list", "--count", "--fingerprint", "abc").stdout == "2\n"
+    assert "fingerprint    abc" in run("dead-letters", "show", "1").stdout
+    run("dead-letters", "replay", "--fingerprint", "abc", "--listener", "mail", "--yes")
+    run("dead-letters", "discard", "--fingerprint", "abc", "--yes", "--why", "x")
+    states = "SELECT array_agg(resolution ORDER BY id) FROM outbox_dead_letters"
+    assert value(engine, states) == ["replayed", "discarded", None]

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from sa_outbox import Outbox
-from sa_outbox.database.tables import tables
+from sa_outbox.database.tables import Tables, tables
 from sa_outbox.errors import DeadLetterNotFound, EventNotFound, SchemaError
 from sa_outbox.operations.dead_letters import (
     DeadLetterFilter,
@@ -19,9 +19,11 @@ from sa_outbox.operations.dead_letters import (
     show_dead_letter,
 )
 from sa_outbox.operations.events import EventFilter, first_id_since, list_events, show_event
-from sa_outbox.operations.overview import ListenerOverview, Overview, overview
+from sa_outbox.operations.overview import ListenerOverview, Overview
+from sa_outbox.operations.overview import overview as read_overview
 from sa_outbox.settings import Names
 from sa_outbox.sql.people.overview import MAX_COUNTED
+from tests.support.backlog import agree
 
 TABLES = tables(Names())
 MINUTE = timedelta(minutes=1)
@@ -79,6 +81,13 @@ def bury(connection: Connection, position: int, listener: str = "mail", **column
     )
 
 
+def overview(connection: Connection, tables: Tables) -> Overview:
+    """Whatever is planted: the view of the backlog has the same figures."""
+    found = read_overview(connection, tables)
+    agree(connection, found)
+    return found
+
+
 def of(found: Overview, name: str) -> ListenerOverview:
     (one,) = [each for each in found.listeners if each.name == name]
     return one
@@ -119,6 +128,30 @@ class TestOverview:
 
         assert of(found, "some").lag_events == 10
         assert of(found, "none").lag_events == 0
+
+    def test_lag_is_what_the_filter_and_the_tenant_of_a_listener_leave(
+        self, connection: Connection
+    ) -> None:
+        """Among those above the cursor and in its gaps. What nobody reads for a count, counts."""
+        add_events(connection, 20)
+        run(
+            connection,
+            "UPDATE outbox SET payload = payload || jsonb_build_object('kind', id % 4, 'text',"
+            " CASE WHEN id = 2 THEN (SELECT string_agg(md5(CAST(n AS text)), '')"
+            " FROM generate_series(1, 1000) AS n) END)",
+        )
+        few = {"event_types": "ARRAY['order.placed']", "payload_filter": "'{\"kind\": 0}'"}
+        add_listener(connection, "all")
+        add_listener(connection, "some", 0, **few)
+        add_listener(connection, "one", 19, gaps="'[[3, 8]]'", **few)
+        add_listener(connection, "tenant", tenant="'t1'")
+        add_listener(connection, "odd", payload_filter="'[1]'")
+
+        found = overview(connection, TABLES)
+
+        lags = {each.name: each.lag_events for each in found.listeners}
+        assert lags == {"all": 20, "some": 5 + 1, "one": 2 + 1, "tenant": 10, "odd": 1}
+        assert of(found, "one").lag_seconds == pytest.approx(16 * 60, abs=30)
 
     def test_far_behind_lag_is_told_by_ids(self, connection: Connection) -> None:
         add_events(connection, MAX_COUNTED + 500)

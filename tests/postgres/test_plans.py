@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, TextClause, create_engine, text
@@ -15,7 +17,7 @@ from sa_outbox.schema import migrate
 from sa_outbox.settings import Names
 from sa_outbox.sql.listener import cursors, deliveries, leases, renewal
 from sa_outbox.sql.log import horizon, listener_partitions, reads
-from sa_outbox.sql.people import overview, searches
+from sa_outbox.sql.people import causation, choices, overview, records, searches
 from sa_outbox.sql.queue import claims
 
 pytestmark = pytest.mark.matrix
@@ -47,8 +49,9 @@ FILL = (
     ),
     (
         "INSERT INTO outbox_dead_letters (listener, position, event_id, event_type, payload,"
-        " event_created_at, reason) SELECT 'l' || n % 20, n, gen_random_uuid(), 'order.x', '1',"
-        " now(), 'attempts' FROM generate_series(1, 20000) n"
+        " event_created_at, reason, error_fingerprint) SELECT 'l' || n % 20, n,"
+        " gen_random_uuid(), 'order.x', '1', now(), 'attempts', 'f' || n % 300"
+        " FROM generate_series(1, 20000) n"
     ),
     "ANALYZE",
 )
@@ -64,6 +67,8 @@ def filled(server_url: str, database_url: URL) -> Iterator[Engine]:
             migrate(connection, Names())
             for statement in FILL:
                 connection.execute(text(statement))
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM outbox_dead_letters"))  # so that an index is enough
         yield engine
         engine.dispose()
 
@@ -293,7 +298,12 @@ def test_the_overview_reads_a_few_rows_for_each_listener_and_not_the_log(
     connection: Connection,
 ) -> None:
     connection.execute(text("DELETE FROM outbox_listeners WHERE name >= 'l2'"))
-    connection.execute(text("UPDATE outbox_listeners SET last_processed_id = 59990"))
+    connection.execute(
+        text(
+            "UPDATE outbox_listeners SET last_processed_id = 59990,"
+            " payload_filter = CASE WHEN name < 'l15' THEN CAST('{\"n\": 1}' AS jsonb) END"
+        )
+    )
     listeners = connection.execute(text("SELECT count(*) FROM outbox_listeners")).scalar_one()
 
     for build in (overview.cursors, overview.deliveries):
@@ -324,3 +334,87 @@ def test_whether_tenants_differ_ends_at_the_first_that_does(connection: Connecti
     found = plan(connection, claims.differ(TABLES, ["*"]), **bounds)
 
     assert read(found) < ROWS / 2  # one of six partitions
+
+
+def test_dead_letters_are_counted_by_error_from_an_index_alone(connection: Connection) -> None:
+    """Of the table it reads one row for each group that is shown; a filter by error, its page. Rows
+    this small are read as fast without it."""
+    connection.execute(text("SET LOCAL enable_seqscan = off"))
+    connection.execute(text("SET LOCAL enable_bitmapscan = off"))
+    found = plan(connection, searches.dead_letter_groups(TABLES, ["open"]), limit=50)
+
+    assert scanned(found) == []
+    fetched = [
+        each for each in nodes(found) if each["Node Type"] in ("Index Scan", "Bitmap Heap Scan")
+    ]
+    assert sum(each["Actual Rows"] * each["Actual Loops"] for each in fetched) == 50
+    page = searches.dead_letters(TABLES, ["open", "fingerprint"])
+    found = plan(connection, page, fingerprint="f7", beyond=2**62, limit=20)
+    assert read(found) <= 21
+
+
+AUDITED = (
+    (
+        "INSERT INTO outbox_audit (action, event_id, event_type, listener, actor_id, attempt)"
+        " SELECT 'failed', md5((n % 3000)::text)::uuid, 'order.x', 'l' || n % 20, 'u' || n % 50, 1"
+        " FROM generate_series(1, 30000) n"
+    ),
+    "ANALYZE outbox_audit",
+)
+
+
+@pytest.mark.parametrize("given", [("actor",), ("event_id",), ()])
+def test_a_page_of_the_audit_reads_what_it_may_examine(
+    connection: Connection, given: tuple[str, ...]
+) -> None:
+    for statement in AUDITED:
+        connection.execute(text(statement))
+    values: dict[str, Any] = {"actor": "u1", "event_id": UUID(md5(b"7").hexdigest())}
+    bounds = {"before": 2**62, "limit": 51} | ({} if "event_id" in given else {"examined": 1000})
+
+    found = plan(
+        connection, records.found(TABLES, given), **bounds, **{each: values[each] for each in given}
+    )
+
+    assert scanned(found) == []
+    assert read(found) <= 1000
+
+
+@pytest.mark.parametrize("build", [records.durations, records.examined, records.last_examined])
+def test_durations_read_the_newest_records(connection: Connection, build: Any) -> None:
+    for statement in AUDITED:
+        connection.execute(text(statement))
+    bounds = {"before": 2**62} if build is records.last_examined else {}
+    bounds |= {"limit": 200} if build is records.durations else {}
+
+    found = plan(connection, build(TABLES), examined=1000, **bounds)
+
+    assert scanned(found) == []
+    assert read(found) <= 1000
+
+
+@pytest.mark.parametrize("table", [TABLES.outbox, TABLES.dead_letters, TABLES.audit])
+def test_what_there_is_to_filter_by_is_read_from_the_newest_rows(
+    connection: Connection, table: Any
+) -> None:
+    for statement in AUDITED:
+        connection.execute(text(statement))
+
+    found = plan(connection, choices.values_of(table, "event_type"), examined=1000, most=200)
+
+    assert scanned(found) == []
+    assert read(found) <= 1100  # a few more from the partition above
+
+
+def test_what_an_event_caused_is_searched_for_in_its_window(connection: Connection) -> None:
+    found = plan(
+        connection,
+        causation.of_tree(TABLES),
+        position=20_000,
+        examined=1000,
+        tree="0123456789ab:",
+        limit=41,
+    )
+
+    assert scanned(found) == []
+    assert read(found) <= 1000

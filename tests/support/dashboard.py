@@ -14,6 +14,22 @@ TOKEN = "a-token-that-is-long-enough"
 HOST = "https://ops.example"
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&javascript:alert(3)"
 EVENT_ID = "01938f00-0000-7000-8000-00000000000a"
+_DEEP = "[" * 3000 + "]" * 3000
+ODD_ERRORS = {
+    "an object": '{"message": 1}',
+    "a text": '"text"',
+    "null": "null",
+    "a number": "7",
+    "no objects": '[1, null, [], "x", true]',
+    "fields of other kinds": '[{"attempt": "x", "at": 7, "code": {}, "message": [], "error": null,'
+    ' "causes": {"a": 1}, "traceback": 5, "fingerprint": []}]',
+    "odd tracebacks": '[{"traceback": [1, {"type": 1, "frames": 7, "omitted": "x"}, {"frames": [[],'
+    ' {"file": [], "line": "x", "function": 9}, 7]}, []]}]',
+    "a time that is none": '[{"attempt": 1, "at": "0001-01-01T00:00:00+14:00"}]',
+    "a number without end": f'[{{"attempt": 1{"0" * 5000}}}]',
+    "deep": f'[{{"attempt": 1, "message": {_DEEP}, "traceback": [{_DEEP}]}}]',
+}
+"""What somebody may have written into a column of errors."""
 
 
 class Visiting:
@@ -60,7 +76,8 @@ def add_harmful_rows(engine: Engine) -> None:
     values = {"m": MARKUP, "id": EVENT_ID, "json": '{"MARK": "MARK"}'.replace("MARK", _in_json())}
     values["errors"] = (
         '[{"attempt": 1, "code": "MARK", "error": "MARK", "message": "MARK", "at": "MARK",'
-        ' "causes": ["MARK"]}]'
+        ' "causes": ["MARK"], "fingerprint": "MARK", "traceback": [{"type": "MARK",'
+        ' "frames": [{"file": "MARK", "function": "MARK", "code": "MARK", "line": 1}]}]}]'
     ).replace("MARK", _in_json())
     with engine.begin() as connection:
         for statement in _HARMFUL.split(";"):
@@ -93,7 +110,15 @@ INSERT INTO outbox_dead_letters
     (listener, position, event_id, event_type, payload, event_created_at, reason, attempts, errors,
      resolution, resolved_at, resolved_by, resolved_why)
 VALUES (:m, 1, cast(:id AS uuid), :m, '{}', now(), 'attempts', 1, cast(:errors AS jsonb),
-        'discarded', now(), :m, :m)
+        'discarded', now(), :m, :m);
+INSERT INTO outbox_crons (name, last_tick) VALUES (:m, now());
+INSERT INTO outbox_endpoints (name, url, settings, disabled_at, disabled_why)
+VALUES (:m, :m, jsonb_build_object('on', jsonb_build_array(cast(:m AS text)),
+        cast(:m AS text), cast(:m AS text)), now(), :m);
+INSERT INTO outbox_audit
+    (action, event_id, event_type, listener, actor_type, actor_id, attempt, detail)
+SELECT action, cast(:id AS uuid), :m, :m, :m, :m, 1, cast(:json AS jsonb)
+FROM unnest(ARRAY['started', 'succeeded', cast(:m AS text)]) AS action
 """
 
 

@@ -9,7 +9,7 @@ import asyncpg
 from sqlalchemy.engine import make_url
 
 from sa_outbox.consumer import Consumer, Drained
-from sa_outbox.consumer.connection.connections import connector
+from sa_outbox.consumer.connection.engines import connector
 from sa_outbox.sql.server.names import quoted
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ class Proxy:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
         self._door: socket.socket | None = None
+        self._welcomer: threading.Thread | None = None
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._swallowing = False
@@ -35,7 +36,7 @@ class Proxy:
     def open(self, *, silent: bool = False) -> None:
         """Let connections in; *silent*: accept them and never say a word."""
         self._door = socket.create_server(("127.0.0.1", self.port))
-        self._spawn(self._welcome, self._door, silent)
+        self._welcomer = self._spawn(self._welcome, self._door, silent)
 
     @property
     def still_to_cut(self) -> int:
@@ -66,19 +67,21 @@ class Proxy:
     def shut(self) -> None:
         """End every connection and refuse new ones."""
         door, self._door = self._door, None
-        for each in [door, *self._sockets]:
-            if each is not None:
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
+        if door is not None:
+            _end(door)
+        if self._welcomer is not None:  # it may be letting somebody in
+            self._welcomer.join()
+        for each in self._sockets:
+            _end(each)
         self._sockets.clear()
         while self._threads:
             self._threads.pop().join()
 
-    def _spawn(self, work: object, *arguments: object) -> None:
+    def _spawn(self, work: object, *arguments: object) -> threading.Thread:
         thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]  # any callable
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
+        return thread
 
     def _welcome(self, door: socket.socket, silent: bool) -> None:
         with suppress(OSError):
@@ -102,3 +105,9 @@ class Proxy:
                 elif not self._swallowing:
                     target.sendall(data)
             target.shutdown(socket.SHUT_WR)
+
+
+def _end(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()

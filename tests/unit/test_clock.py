@@ -145,6 +145,8 @@ class TestAStatement:
         the_clock.move_to(MOMENT)
         [now] = query.arguments({})
         assert MOMENT <= now < MOMENT + timedelta(minutes=1)
+        the_clock.freeze(MOMENT)
+        assert query.arguments({}) == [MOMENT]
         the_clock.reset()
         assert query.arguments({}) == [None]
 

@@ -129,6 +129,10 @@ class TestSettings:
     def test_for_ever_is_none(self) -> None:
         assert settings("--retention", "forever").retention is None
 
+    def test_never_is_none(self) -> None:
+        assert settings("--idle-after", "60").idle_after == timedelta(seconds=60)
+        assert settings("--idle-after", "never").idle_after is None
+
     @pytest.mark.parametrize("text", ["0", "1.5", "x"])
     def test_what_is_no_count_is_refused(self, text: str) -> None:
         assert run("--threads", text, SA_OUTBOX_DATABASE_URL=URL).exit_code == 2

@@ -12,13 +12,13 @@ import pytest
 
 from sa_outbox.consumer import ConsumerSettings
 from sa_outbox.errors import ConfigError
-from sa_outbox.settings import CHOICES, RETENTIONS
+from sa_outbox.settings import CHOICES, IDLE, RETENTIONS
 
 COUNTS = [each.name for each in fields(ConsumerSettings) if isinstance(each.default, int)]
 SPANS = [
     each.name
     for each in fields(ConsumerSettings)
-    if each.name not in (*COUNTS, *RETENTIONS, *CHOICES)
+    if each.name not in (*COUNTS, *RETENTIONS, *IDLE, *CHOICES)
 ]
 
 
@@ -60,6 +60,10 @@ class TestBadSettings:
     @pytest.mark.parametrize("value", [timedelta(0), timedelta(days=3654), 30, "7d"], ids=str)
     def test_how_long_something_is_kept(self, value: Any) -> None:
         assert not_refused(RETENTIONS, value, "must be a timedelta .* or None") == []
+
+    @pytest.mark.parametrize("value", [timedelta(0), timedelta(days=2), 30, "never"], ids=str)
+    def test_when_it_sleeps(self, value: Any) -> None:
+        assert not_refused(IDLE, value, "must be a timedelta .* or None") == []
 
     @pytest.mark.parametrize("value", ["loud", "", None, 1], ids=repr)
     def test_a_choice(self, value: Any) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import anyio
 import pytest
 
+from sa_outbox.consumer.connection.connections import Steady
 from sa_outbox.consumer.connection.errors import Doubted
 from sa_outbox.consumer.lease.continuity import Continuity, Newest, is_gone
 from sa_outbox.consumer.lease.lease import Lease
@@ -85,7 +86,7 @@ class TestDoubt:
                 await anyio.lowlevel.checkpoint()
                 return []
 
-        steady = continuity.steady(Answering())
+        steady = Steady(Answering(), continuity)
         assert await steady.rows(None) == []  # type: ignore[arg-type]  # no statement is needed
         continuity.doubt()
         with pytest.raises(Doubted):

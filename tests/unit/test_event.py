@@ -19,12 +19,11 @@ from sa_outbox import Event
 from sa_outbox.errors import InvalidEvent, PayloadNotKnown, WrongArgument
 from sa_outbox.event.event import (
     NOT_KNOWN,
-    now_attempt,
-    now_cancel_requested,
     now_duplicate,
     now_known,
 )
 from sa_outbox.event.ids import uuid7
+from sa_outbox.event.stored import now_attempt, now_cancel_requested
 
 SLOTS = [name for name in Event.__mro__[1].__slots__ if name not in ("__weakref__", "_text")]  # type: ignore[attr-defined]  # its fields
 

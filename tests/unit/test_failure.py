@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from sa_outbox.errors import HandlerTimeout, Reject
-from sa_outbox.policy.failure import MAX_CAUSES, MAX_MESSAGE, Failure, clean, describe
+from sa_outbox.policy.error.masking import MAX_MESSAGE, clean
+from sa_outbox.policy.error.tracebacks import Raised, fingerprint
+from sa_outbox.policy.failure import MAX_CAUSES, Failure, describe
 
 WILD_TEXT = st.text(st.characters())
 """With U+0000 and lone surrogates."""
@@ -34,6 +36,7 @@ def check(failure: Failure) -> None:
     """PostgreSQL takes it, and there is an end to it."""
     document = failure.as_json()
     texts = [failure.code, failure.error, failure.message, *failure.causes]
+    del document["traceback"]  # tests/unit/test_tracebacks.py
     assert all(map(is_storable, texts))
     assert json.loads(json.dumps(document)) == {
         **document,
@@ -52,7 +55,11 @@ def raised(error: BaseException, cause: BaseException) -> BaseException:
 class TestDescription:
     def test_it_has_the_class_the_code_and_the_text(self) -> None:
         assert describe(ValueError("no such order"), attempt=3) == Failure(
-            attempt=3, code="ValueError", error="ValueError", message="no such order"
+            attempt=3,
+            code="ValueError",
+            error="ValueError",
+            message="no such order",
+            traceback=(Raised("ValueError", "", ()),),
         )
 
     def test_an_error_with_a_code_is_known_by_it(self) -> None:
@@ -101,6 +108,8 @@ class TestDescription:
             "code": "ValueError",
             "error": "ValueError",
             "message": "x",
+            "fingerprint": fingerprint("ValueError"),
+            "traceback": [{"type": "ValueError", "frames": []}],
         }
 
 

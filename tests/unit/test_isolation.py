@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from sa_outbox.consumer.handler.isolation import isolated
+from sa_outbox.consumer.handler.call_context import isolated
 
 pytestmark = pytest.mark.anyio
 NAME: ContextVar[str] = ContextVar("name", default="outside")

@@ -15,6 +15,10 @@ from sa_outbox.consumer.handler.delivery import InFlight
 from sa_outbox.consumer.loop.lanes import Lanes, LooseLanes, OneLane
 
 
+def joins(item: InFlight) -> bool:
+    return not item.single
+
+
 def make_item(position: int, lane: Hashable) -> InFlight:
     return InFlight((position, UUID(int=position), "t", str(lane)), lane)
 
@@ -352,14 +356,14 @@ class TestGoingOn:
         held = {first.lane: None}
 
         found = []
-        while lanes.has_more(held):
-            item = lanes.take_more(held)
+        while lanes.has_more(held, joins):
+            item = lanes.take_more(held, joins)
             assert item is not None
             held[item.lane] = None
             found.append(item.position)
 
         assert (first.position, found) == (1, [2, 3])
-        assert lanes.take_more(held) is None
+        assert lanes.take_more(held, joins) is None
 
     def test_a_lane_that_another_task_has_is_not_touched(self) -> None:
         lanes = lanes_of(a=[1, 3], b=[2, 4])
@@ -367,14 +371,14 @@ class TestGoingOn:
         assert mine is not None
         assert other is not None
 
-        more = lanes.take_more({mine.lane: None})
+        more = lanes.take_more({mine.lane: None}, joins)
 
         assert more is not None
         assert more.position == 3
-        assert not lanes.has_more({mine.lane: None})
+        assert not lanes.has_more({mine.lane: None}, joins)
 
     @pytest.mark.parametrize("make", [Lanes, OneLane, LooseLanes])
-    def test_one_that_is_to_be_attempted_alone_is_not_taken(
+    def test_one_that_may_not_join_is_not_taken(
         self, make: type[Lanes | OneLane | LooseLanes]
     ) -> None:
         lanes = make()
@@ -385,6 +389,41 @@ class TestGoingOn:
         first = lanes.take()
         assert first is not None
 
-        assert not lanes.has_more([first.lane])
-        assert lanes.take_more([first.lane]) is None
+        assert not lanes.has_more([first.lane], joins)
+        assert lanes.take_more([first.lane], joins) is None
         assert lanes.count == 1
+
+
+def test_events_that_were_taken_and_did_not_begin_are_next_again() -> None:
+    lanes = Lanes()
+    held, later = make_item(1, "held"), make_item(3, "held")
+    lanes.put_all([held, make_item(2, "b"), later, make_item(4, "b"), make_item(5, "c")])
+    assert lanes.take() is held
+    taken = [lanes.take_more(["held", "b"], joins) for _ in range(3)]
+    items = [item for item in taken if item is not None]
+    assert [item.position for item in items] == [2, 5, 3]
+
+    lanes.untake(items, {"held"})
+
+    found = [lanes.take(), lanes.take()]
+    assert [item.position for item in found if item] == [2, 5]
+    assert lanes.take() is None
+    lanes.free("held")
+    assert lanes.take() is later
+
+
+@pytest.mark.parametrize("kind", [LooseLanes, OneLane])
+def test_events_of_one_queue_that_did_not_begin_are_next_again(
+    kind: type[LooseLanes | OneLane],
+) -> None:
+    lanes = kind()
+    lanes.put_all([make_item(n, n) for n in range(4)])
+    first = lanes.take()
+    assert first is not None
+    items = [item for item in (lanes.take_more([0], joins), lanes.take_more([0], joins)) if item]
+
+    lanes.untake(items, {0})
+    lanes.free(0)
+
+    following = [lanes.take_more([0], joins) for _ in range(3)]
+    assert [item.position for item in following if item] == [1, 2, 3]

@@ -93,6 +93,28 @@ class TestTelling:
 
         assert told == [LOOK, LOOK, BACK, BACK]
 
+    def test_one_that_wants_only_some_classes_is_told_no_others(self) -> None:
+        class Choosy:
+            wants_only = frozenset({type(BACK)})
+
+            def __init__(self) -> None:
+                self.told: list[Observation] = []
+
+            def __call__(self, observation: Observation) -> None:
+                self.told.append(observation)
+
+        choosy, later, told = Choosy(), Choosy(), list[Observation]()
+        observers = Observers((choosy, told.append))
+        observers.emit(LOOK)
+        observers.emit(BACK)
+        observers.add(later)
+        observers.emit(LOOK)
+        observers.emit(BACK)
+
+        assert told == [LOOK, BACK, LOOK, BACK]
+        assert choosy.told == [BACK, BACK]
+        assert later.told == [BACK]
+
 
 class TestBatches:
     def test_one_that_wants_batches_gets_those_and_no_single_delivery(self) -> None:

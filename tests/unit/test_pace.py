@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.queue.pace import AT_SPEED, USUAL, Pace
+from sa_outbox.consumer.queue.selection import AT_SPEED, USUAL, Pace
 from sa_outbox.declare.listener import Listener
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from sa_outbox.event.origin import Origin
 from sa_outbox.logs import program_log
 from sa_outbox.logs.program import NAME
 from sa_outbox.observe import AttemptFailed, ConsumerStarted, DeadLettered
+from sa_outbox.policy.error.tracebacks import Raised, Step
 from sa_outbox.policy.failure import Failure
 
 STARTED = ConsumerStarted("host:1:ab", ("billing",))
@@ -23,11 +25,18 @@ FAILED = AttemptFailed(
     "order.placed",
     12,
     2,
-    Failure(attempt=2, code="card", error="shop.CardRefused", message="card 4111"),
+    Failure(
+        attempt=2,
+        code="card",
+        error="shop.CardRefused",
+        message="card 4111",
+        traceback=(Raised("shop.CardRefused", "", (Step("shop/card.py", 1, "charge", "raise"),)),),
+    ),
     1.5,
     Origin("acme", '{"request_id": "r-1"}'),
-    "File x, line 1\nshop.CardRefused",
 )
+SHOWN = '  File "shop/card.py", line 1, in charge\n    raise\nshop.CardRefused'
+OBJECT = FAILED.failure.traceback[0].as_json()
 
 
 @pytest.fixture
@@ -71,7 +80,8 @@ class TestLogging:
         text = caplog.records[0].getMessage()
         assert text.startswith("attempt failed listener='billing' event_id=")
         assert "tenant='acme' request_id='r-1'" in text
-        assert text.endswith("\nFile x, line 1\nshop.CardRefused")
+        assert text.endswith(f"\n{SHOWN}")
+        assert vars(caplog.records[0])["outbox"]["exception"] == OBJECT
         assert "4111" not in text
 
     def test_what_the_program_does_not_log_is_not_put_together(
@@ -88,7 +98,7 @@ class TestLogging:
         log(DeadLettered("billing", UUID(int=7), "order.placed", 12, 2, "attempts"))
 
         assert caplog.records == []
-        assert (log.wants_settled, log.wants_tracebacks, log.wants_starts) == (False, False, "none")
+        assert (log.wants_settled, log.wants_starts) == (False, "none")
 
 
 def test_a_configured_structlog_gets_the_lines(
@@ -98,5 +108,28 @@ def test_a_configured_structlog_gets_the_lines(
 
     (line,) = configured
     assert (line["event"], line["tenant"], line["request_id"]) == ("attempt failed", "acme", "r-1")
-    assert line["exception"] == "File x, line 1\nshop.CardRefused"
+    assert line["exception"] == SHOWN
     assert caplog.records == []
+
+
+def test_a_structlog_that_writes_json_gets_the_traceback_as_an_object() -> None:
+    lines: list[str] = []
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()],
+        logger_factory=lambda *_: structlog.WriteLogger(Lines(lines)),  # type: ignore[arg-type]  # all of it that is used
+    )
+    try:
+        program_log("info", "debug")(FAILED)
+    finally:
+        structlog.reset_defaults()
+
+    assert json.loads(lines[0])["exception"] == OBJECT
+
+
+class Lines:
+    """A stream that keeps what is written."""
+
+    def __init__(self, kept: list[str]) -> None:
+        self.write = kept.append
+
+    def flush(self) -> None: ...

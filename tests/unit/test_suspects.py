@@ -71,8 +71,23 @@ class TestTheServerLives:
         bench.suspects.clear([X])
         assert not bench.suspects.exist
         bench.lose(X)
+        assert bench.suspects.exist
 
         assert not bench.owes(X)
+
+    def test_there_are_some_as_long_as_the_server_is_out_or_one_is_not_cleared(
+        self, bench: Bench
+    ) -> None:
+        bench.suspects.lost([], ERROR, at=1.0, lived=False)
+        assert bench.suspects.exist
+        bench.suspects.lost([X], ERROR, at=1.0, lived=False)
+        bench.suspects.clear([X])
+        assert bench.suspects.exist
+        bench.suspects.answered(2.0)
+        assert not bench.suspects.exist
+
+        bench.outage(X)
+        assert bench.suspects.exist
 
 
 class TestTheServerGoesAway:

@@ -47,7 +47,7 @@ def test_what_is_put_back_without_an_attempt_may_be_replaced_by_another() -> Non
     taken = mine.take()
 
     assert taken is not None
-    assert (other.take(), other.ready, other.has_more(()), other.take_batch(5)) == (
+    assert (other.take(), other.ready, other.has_more((), bool), other.take_batch(5)) == (
         None, 0, False, [],
     )  # fmt: skip
     assert not tally.is_open_again()

@@ -1,13 +1,12 @@
 """How the consumer talks to the database.
 
 ======================  ==========================================================================
-``engines.py``          from what a consumer is given to the engines it uses
+``engines.py``          from what a consumer is given to the engines it uses, and how to connect
 ``schema_location.py``  in which schema the tables are: resolved once, at startup
 ``connections.py``      its own connections: bare asyncpg, apart from the pool that handlers use
 ``statements.py``       the statements of one outbox, rendered once
 ``errors.py``           what an error means: unreachable, refused, or transient
 ``shield.py``           work that must not be cancelled midway
-``claim_shield.py``     waits for the answer to a claim, despite cancellation
 ======================  ==========================================================================
 
 Imports no other package. Every error is classified here first: see ``errors.py``.

@@ -6,27 +6,19 @@ reading is the hot path. Autocommit unless ``transaction`` is used.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
-import asyncpg
-from sqlalchemy import URL, Engine
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
-from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.pool import NullPool
-from sqlalchemy.util import greenlet_spawn
 
 from sa_outbox.clock import clock
-from sa_outbox.schema.connect import dsn_of
-from sa_outbox.sql.server.notify import prepare_connection
 from sa_outbox.sql.server.transactions import COMMIT, PING, ROLLBACK, begin
 
-from .errors import is_unreachable
-from .shield import to_its_end
+from .errors import Doubted, is_unreachable
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, Select, TextClause
@@ -36,7 +28,6 @@ if TYPE_CHECKING:
 Driver: TypeAlias = Any  # asyncpg.Connection, which has no types
 Connect: TypeAlias = Callable[[], Awaitable[Driver]]
 
-APPLICATION_NAME = "sa_outbox consumer"
 _DIALECT = asyncpg_dialect.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's, untyped
 PROBES, PROBE_SECONDS = 4, 0.15
 """How often, and seconds before each time, we check our connections: a crashing server ends them
@@ -56,19 +47,44 @@ class Query:
         self._defaults: dict[str, Any] = {**compiled.params, "now": None}  # the server's clock
 
     def arguments(self, values: dict[str, Any]) -> list[Any]:
-        if clock.ahead:
+        if clock.is_moved:
             values = {"now": clock.now(), **values}
         defaults = self._defaults
         return [values[name] if name in values else defaults[name] for name in self._names]
-
-
-_PREPARE = Query(prepare_connection())
 
 
 class Asked(Protocol):
     """Anything that answers a statement with rows."""
 
     async def rows(self, query: Query, /, **values: Any) -> list[Any]: ...
+
+
+class Remembering(Protocol):
+    @property
+    def era(self) -> int:
+        """How often it was in doubt whether the database still is what it was."""
+        ...
+
+
+class Steady:
+    """Everything that is asked through it is answered by the history of the moment at which it was
+    made: ``lease/continuity.py``."""
+
+    __slots__ = ("_asked", "_era", "_memory")
+
+    def __init__(self, asked: Asked, memory: Remembering) -> None:
+        self._asked = asked
+        self._memory = memory
+        self._era = memory.era
+
+    async def rows(self, query: Query, /, **values: Any) -> list[Any]:
+        """Raises :class:`Doubted`."""
+        if self._memory.era != self._era:
+            raise Doubted(())
+        found = await self._asked.rows(query, **values)
+        if self._memory.era != self._era:
+            raise Doubted(found)
+        return found
 
 
 class Connection:
@@ -257,41 +273,6 @@ async def close(driver: Driver, within: float) -> None:
             await driver.close(timeout=within)
     except Exception:  # noqa: BLE001 - whatever it raises, the connection is discarded
         driver.terminate()
-
-
-def connector(database: URL | Engine | AsyncEngine) -> Connect:
-    """How to connect: the engine's own way if it uses asyncpg, otherwise by its URL.
-
-    The pool's creator includes whatever the user configured about connecting: connect_args, a
-    creator, do_connect hooks that fetch a token.
-    """
-    if isinstance(database, AsyncEngine) and database.dialect.driver == "asyncpg":
-        return lambda: _whole(_prepared(greenlet_spawn(_by_creator, database.sync_engine)))
-    url = database if isinstance(database, URL) else database.url
-    dsn = dsn_of(url)
-    return lambda: _whole(_prepared(asyncpg.connect(dsn)))
-
-
-async def _whole(connecting: Coroutine[Any, Any, Driver]) -> Driver:
-    return await to_its_end(connecting, undo=lambda driver: driver.terminate())
-
-
-def _by_creator(engine: Engine) -> Driver:
-    creator = engine.pool._creator  # noqa: SLF001 - recreate() would bring the pool's hooks along
-    proxied = NullPool(creator, dialect=engine.dialect).connect()
-    proxied.detach()
-    adapted: Any = proxied.dbapi_connection
-    return adapted.driver_connection
-
-
-async def _prepared(connecting: Awaitable[Driver]) -> Driver:
-    driver = await connecting
-    try:
-        await driver.fetchval(_PREPARE.sql, *_PREPARE.arguments({"name": APPLICATION_NAME}))
-    except BaseException:
-        driver.terminate()
-        raise
-    return driver
 
 
 async def best_effort(work: Awaitable[object], within: float) -> None:

@@ -9,21 +9,28 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import asyncpg
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+from sqlalchemy.util import greenlet_spawn
 
 from sa_outbox.errors import ConfigError
 from sa_outbox.schema.connect import dsn_of, parse_url
+from sa_outbox.sql.server.notify import prepare_connection
 
-from .connections import connector
+from .connections import Query
+from .shield import to_its_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Coroutine, Sequence
 
     from sa_outbox.declare.listener import Listener
 
-    from .connections import Connect
+    from .connections import Connect, Driver
 
+APPLICATION_NAME = "sa_outbox consumer"
+_PREPARE = Query(prepare_connection())
 SPARE = 2
 """Connections in a pool beyond what handlers use at once."""
 _MARGIN, _A_DAY = timedelta(seconds=30), timedelta(days=1)
@@ -54,7 +61,15 @@ class Engines:
     made: list[Engine | AsyncEngine] = field(default_factory=list)
 
     async def dispose(self) -> None:
-        for engine in self.made:
+        await self._dispose(self.made)
+
+    async def rest(self) -> None:
+        """Close what no one uses at the moment; also of engines that were given."""
+        found = (self.asynchronous, self.synchronous)
+        await self._dispose([each for each in found if each is not None])
+
+    async def _dispose(self, engines: Sequence[Engine | AsyncEngine]) -> None:
+        for engine in engines:
             if isinstance(engine, AsyncEngine):
                 await engine.dispose()
             else:
@@ -89,6 +104,41 @@ def engines(
 def connect_to(url: str | URL) -> Connect:
     """How to connect to a URL: for a LISTEN that bypasses a pooler."""
     return connector(parse_url(url))
+
+
+def connector(database: URL | Engine | AsyncEngine) -> Connect:
+    """How to connect: the engine's own way if it uses asyncpg, otherwise by its URL.
+
+    The pool's creator includes whatever the user configured about connecting: connect_args, a
+    creator, do_connect hooks that fetch a token.
+    """
+    if isinstance(database, AsyncEngine) and database.dialect.driver == "asyncpg":
+        return lambda: _whole(_prepared(greenlet_spawn(_by_creator, database.sync_engine)))
+    url = database if isinstance(database, URL) else database.url
+    dsn = dsn_of(url)
+    return lambda: _whole(_prepared(asyncpg.connect(dsn)))
+
+
+async def _whole(connecting: Coroutine[Any, Any, Driver]) -> Driver:
+    return await to_its_end(connecting, undo=lambda driver: driver.terminate())
+
+
+def _by_creator(engine: Engine) -> Driver:
+    creator = engine.pool._creator  # noqa: SLF001 - recreate() would bring the pool's hooks along
+    proxied = NullPool(creator, dialect=engine.dialect).connect()
+    proxied.detach()
+    adapted: Any = proxied.dbapi_connection
+    return adapted.driver_connection
+
+
+async def _prepared(connecting: Awaitable[Driver]) -> Driver:
+    driver = await connecting
+    try:
+        await driver.fetchval(_PREPARE.sql, *_PREPARE.arguments({"name": APPLICATION_NAME}))
+    except BaseException:
+        driver.terminate()
+        raise
+    return driver
 
 
 def _async_engine(url: URL, listeners: Sequence[Listener]) -> AsyncEngine:

@@ -5,7 +5,8 @@
 ``suspects.py``     events in flight when a connection was lost: which one is to blame (pure)
 ``quarantine.py``   events in flight when a process died: attempted alone, counted, convicted
                     (pure)
-``refusals.py``     events that the database refuses to read or to settle
+``refusals.py``     events that the database refuses to read or to settle, and reads that leave
+                    them out
 ``bisection.py``    which event of a batch is at fault, by bisection (pure)
 ==================  ==============================================================================
 

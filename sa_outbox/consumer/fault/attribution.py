@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Literal, TypeAlias
 
 from sqlalchemy.exc import DBAPIError
@@ -41,12 +40,16 @@ class Alone(Exception):
 
 
 class Lost(Exception):
-    """The session's connection was lost, *at* that time."""
+    """The session's connection was lost, after it was last known to be alive at *alive_at*.
 
-    def __init__(self, cause: BaseException) -> None:
+    When it was lost exactly nobody knows: it is noticed with the next statement, perhaps long after
+    an outage that has ended since.
+    """
+
+    def __init__(self, cause: BaseException, alive_at: float) -> None:
         super().__init__(str(cause))
         self.cause = cause
-        self.at: float = monotonic()
+        self.alive_at = alive_at
 
 
 class Refused(Exception):

@@ -12,7 +12,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from sa_outbox.event.row import MATCHES, PAYLOAD
 from sa_outbox.policy.failure import Failure, describe
+from sa_outbox.sql.log.large_events import BUDGET, SMALL
 
 from ..connection.errors import Doubted, is_refusal, is_unreachable
 from ..handler.delivery import InFlight
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from uuid import UUID
 
-    from ..connection.connections import Connection, Query
+    from ..connection.connections import Asked, Connection, Query
 
 LOST_READS = 3
 """How often in a row a read at one position must lose its connection, while the database answers in
@@ -73,13 +75,13 @@ class Refusals:
         self._times = 0
 
     def named(self) -> dict[str, list[Any]]:
-        """For a careful read: of which events less is to come."""
+        """What a careful read leaves out, and of which events."""
         unnamed = [each for each, refusal in self.known.items() if "texts" in refusal.without]
         events = [refusal.event_id for refusal in self.known.values()]
         return {"refused": list(self.known), "unnamed": unnamed, "refused_events": events}
 
     def against(self, item: InFlight) -> Refusal | None:
-        """What is held against that very event."""
+        """The refusal of this event, if there is one."""
         found = self.known.get(item.position)
         return found if found is not None and found.event_id == item.event_id else None
 
@@ -114,6 +116,70 @@ class Refusals:
         if self.known:
             for item in items:
                 self.known.pop(item.position, None)
+
+
+def has_hidden(rows: list[Any]) -> bool:
+    """Whether a plain read omitted an event's payload. Those of other types have none."""
+    if None not in [row[PAYLOAD] for row in rows]:
+        return False
+    return any(row[PAYLOAD] is None and row[MATCHES] for row in rows)
+
+
+class Reads:
+    """The reads of one listener: plain while its events are small, careful otherwise."""
+
+    def __init__(self, refusals: Refusals | None = None) -> None:
+        self.refusals: Refusals = Refusals() if refusals is None else refusals
+        self._are_large = False
+        """The events read last included large ones: the next ones may, too."""
+
+    async def rows(
+        self,
+        asked: Asked,
+        plain: Query,
+        careful: Callable[[], Query],
+        *,
+        limit: int,
+        **values: Any,
+    ) -> tuple[list[Any], bool]:
+        """Up to *limit* events; and whether there may be more."""
+        refusals = self.refusals
+        if refusals.most is not None:
+            limit = min(limit, refusals.most)
+        values["limit"] = limit
+        place = values.get("cursor")
+        if not refusals.known and not self._are_large:
+            each = max(SMALL, BUDGET // limit)
+            try:
+                rows = await asked.rows(plain, **values, each=each)
+            except Exception as error:
+                if not refusals.is_evidence(place, error):
+                    raise
+                raise ReadRefused(careful(), values, error) from error
+            if not has_hidden(rows):
+                refusals.read(place, len(rows))
+                return rows, len(rows) == limit
+        rows = await self.carefully(asked, careful(), place, **values)
+        self._are_large = any(row["size"] > SMALL for row in rows)
+        is_cut = bool(rows) and rows[-1]["so_far"] >= BUDGET
+        if is_cut:
+            # The server has built the texts of all *limit* events, to return a few of them.
+            refusals.most = len(rows)
+        return rows, len(rows) == limit or is_cut
+
+    async def carefully(
+        self, asked: Asked, query: Query, place: object, **values: Any
+    ) -> list[Any]:
+        """A careful read. Raises :class:`ReadRefused`."""
+        refused = self.refusals.named()
+        try:
+            rows = await asked.rows(query, **values, **refused)
+        except Exception as error:
+            if not self.refusals.is_evidence(place, error):
+                raise
+            raise ReadRefused(query, values, error) from error
+        self.refusals.read(place, len(rows))
+        return rows
 
 
 async def set_aside(

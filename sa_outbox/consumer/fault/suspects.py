@@ -67,12 +67,9 @@ class Suspects:
         self._over_at = -inf
         self.is_out: bool = False
         """The server became unreachable, and no session has reached it since."""
+        self.exist: bool = False
+        """Whether there are any, or the server is out. Read several times for each event."""
         self._turn = anyio.Lock()
-
-    @property
-    def exist(self) -> bool:
-        """Whether there are any, or the server is out."""
-        return self.is_out or bool(self._found)
 
     def __contains__(self, key: Key) -> bool:
         return self._known(key) is not None
@@ -101,11 +98,14 @@ class Suspects:
         """A session has reached the server."""
         if self.is_out:
             self.is_out, self._over_at = False, at
+            self.exist = bool(self._found)
 
     def lost(self, keys: Sequence[Key], error: BaseException, *, at: float, lived: bool) -> None:
-        """A session was lost with these in flight. *lived*: the server was up all the time."""
+        """A session was lost with these in flight, after *at*, when it was known to be alive.
+        *lived*: the server was up all the time. If it was not, and that session is older than the
+        end of the last outage, then this is the last outage, noticed late."""
         if not lived and not self.is_out and at > self._over_at:
-            self.is_out = True
+            self.is_out = self.exist = True
             self._outage += 1
         for key in keys:
             suspect = self._suspect(key)
@@ -146,6 +146,7 @@ class Suspects:
         """These have come to their end, and what was lost at their positions."""
         for listener, position, _ in keys:
             self._found.pop((listener, position), None)
+        self.exist = self.is_out or bool(self._found)
 
     def _known(self, key: Key) -> Suspect | None:
         listener, position, event_id = key
@@ -159,6 +160,7 @@ class Suspects:
             if len(self._found) >= MAX_SUSPECTS:
                 del self._found[next(iter(self._found))]
             found = self._found[listener, position] = Suspect(event_id, commits=self.commits)
+            self.exist = True
         return found
 
     def _was_out(self, suspect: Suspect) -> bool:

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from sa_outbox.errors import HandlerTimeout
-from sa_outbox.event import tracing
+from sa_outbox.event import stored, tracing
 from sa_outbox.event.causation import HandledBatch, handled
-from sa_outbox.event.event import left_results, now_attempt, now_cancel_requested
-from sa_outbox.event.stored import load_event, load_to_forward, load_whole
+from sa_outbox.event.event import left_results
 from sa_outbox.observe import HandlerIgnoredCancel
 
+from .call_context import Prelude, has_changed, isolated
 from .deadline import Deadline, Interrupted
-from .isolation import has_changed, isolated
-from .prelude import Prelude
 from .returned import ReturnedValues
-from .thread_call import call_in_thread
+from .thread_call import call_in_thread, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,9 +62,9 @@ class HandlerCall:
         owner: str,
     ) -> None:
         self._listener = listener
-        self._handler = listener.handler
+        self.handler: Callable[..., Any] = listener.handler
         self._call = call = listener.call
-        self._threads = threads
+        self.threads: anyio.CapacityLimiter = threads
         self._observers = observers
         self._stuck = on_stuck
         self._lifetime = lifetime
@@ -74,26 +72,33 @@ class HandlerCall:
         """The event or events being handled."""
         self._timeout = None if listener.timeout is None else listener.timeout.total_seconds()
         self.deadline: Deadline = Deadline(self._timeout, self._ignored)
-        self._returned = ReturnedValues(listener.name, observers)
+        self.returned: ReturnedValues = ReturnedValues(listener.name, observers)
         self._tracing = tracing.present
         is_bare = call.is_async and call.session == "none" and not call.batch
         self.is_plain: bool = is_bare and self._tracing is None
         """Whether ``sweep`` may be used."""
+        self.can_chain: bool = self._tracing is None and not (call.is_async or call.batch)
+        """Whether a thread may call it for one event after the other."""
         # Of a batch, an event that can't be read must fail alone; a span reads the headers.
-        load = load_whole if call.batch or self._tracing is not None else load_event
-        self._load = load if listener.forwarding is None else load_to_forward
+        load = stored.load_whole if call.batch or self._tracing is not None else stored.load_event
+        self._load = load if listener.forwarding is None else stored.load_to_forward
         self._wanted = call.payload if listener.forwarding is None else listener.forwarding.payload
         self.give_way_at: float = 0.0
         self._context_is_used = False
-        self._prelude = Prelude(listener, observers, owner)
+        self.prelude: Prelude = Prelude(listener, observers, owner)
 
     def close(self) -> None:
         self.deadline.leave()
 
+    def goes_on(self, event: Event[Any]) -> None:
+        """In a thread: the next of several calls begins."""
+        self.argument = event
+        self.deadline.goes_on(monotonic())
+
     def load(self, item: InFlight) -> Event[Any]:
         event = self._load(item.row, self._wanted)
         if item.attempts:
-            now_attempt(event, item.attempts + 1)
+            stored.now_attempt(event, item.attempts + 1)
         return event
 
     def load_all(self, items: Sequence[InFlight]) -> list[Event[Any]]:
@@ -170,9 +175,9 @@ class HandlerCall:
         unreadable: Callable[[InFlight, BaseException], None],
     ) -> tuple[InFlight, BaseException] | None:
         """What every event costs is spent here."""
-        handler, load, deadline = self._handler, self._load, self.deadline
+        handler, load, deadline = self.handler, self._load, self.deadline
         wanted = self._wanted
-        prelude, now = self._prelude.begin(), monotonic()
+        prelude, now = self.prelude.begin(), monotonic()
         while not (feed.is_stopping or gate.is_closed):
             item = take()
             if item is None:
@@ -184,7 +189,7 @@ class HandlerCall:
                 unreadable(item, error)
                 continue
             if item.attempts:
-                now_attempt(event, item.attempts + 1)
+                stored.now_attempt(event, item.attempts + 1)
             handled.set(event)
             if prelude is not None:
                 prelude(item)
@@ -199,7 +204,7 @@ class HandlerCall:
             deadline.is_calling, item.seconds = False, now - began
             if deadline.is_over:
                 return item, self.cut_off()
-            if value is not None and (wrong := self._returned.judge(value)) is not None:
+            if value is not None and (wrong := self.returned.judge(value)) is not None:
                 return item, wrong
             if left_results:
                 self.note_result(item, event)
@@ -225,7 +230,7 @@ class HandlerCall:
             argument = self.argument
             for event in argument if self._call.batch else (argument,):
                 if event.position == position:
-                    now_cancel_requested(event)
+                    stored.now_cancel_requested(event)
                     if self._listener.cancellable:
                         self.deadline.interrupt()
 
@@ -236,7 +241,7 @@ class HandlerCall:
             return items[0].cancel_requested
         for item, event in zip(items, argument, strict=True):
             if item.cancel_requested:
-                now_cancel_requested(event)
+                stored.now_cancel_requested(event)
         return False
 
     def note_result(self, item: InFlight, event: Event[Any]) -> None:
@@ -248,25 +253,22 @@ class HandlerCall:
         self, items: Sequence[InFlight], argument: Any, session: Any
     ) -> BaseException | None:
         handled.set(HandledBatch(argument) if self._call.batch else argument)
-        self._prelude.play(items)
+        self.prelude.play(items)
         arguments = (argument,) if self._call.session == "none" else (argument, session)
         if self._call.is_async:
-            value = await self._handler(*arguments)
+            value = await self.handler(*arguments)
         else:
-            value, raised = await self._run_in_thread(arguments)
+            value, raised = await self.run_in_thread(arguments)
             if raised is not None:
                 return raised
-        error = None if value is None else self._returned.judge(value)
+        error = None if value is None else self.returned.judge(value)
         if session is not None and error is None and self._call.is_async:
             await session.flush_if_changed()
         return error
 
-    async def _run_in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
-        # Abandoned when it times out: a thread can't be stopped. What it does through its session
-        # is never committed.
-        return await anyio.to_thread.run_sync(
-            call_in_thread, self._handler, arguments, limiter=self._threads, abandon_on_cancel=True
-        )
+    async def run_in_thread(self, arguments: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        """What a sync handler returned, or raised."""
+        return await in_thread(self.threads, call_in_thread, self.handler, arguments)
 
     def judge(self, raised: BaseException) -> BaseException:
         """The handler's failure; raises *raised* again if the consumer itself is being

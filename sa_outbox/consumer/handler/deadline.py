@@ -56,6 +56,14 @@ class Deadline:
         if self._timer is None and self._seconds is not None:
             self._set_timer(self._seconds)
 
+    def goes_on(self, now: float) -> None:
+        """In a thread: the next of several calls begins. The timer notices when it fires."""
+        self._started = now
+
+    def is_exceeded(self, now: float) -> bool:
+        """In a thread: whether the time of the call is up, noticed by the loop or not."""
+        return self._seconds is not None and now - self._started >= self._seconds
+
     def interrupt(self) -> None:
         """Cancel the call, if there is one. Its time limit still applies."""
         if self.is_calling and self._scope is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sa_outbox.errors import OutboxError
@@ -12,13 +13,13 @@ if TYPE_CHECKING:
     from sa_outbox.observe import Observers
 
 
+@dataclass(slots=True)
 class ReturnedValues:
     """The values that one listener's handler returns."""
 
-    def __init__(self, listener: str, observers: Observers) -> None:
-        self._listener = listener
-        self._observers = observers
-        self._is_reported = False
+    listener: str
+    observers: Observers
+    is_reported: bool = False
 
     def judge(self, value: object) -> BaseException | None:
         """An error for an awaitable; anything else is ignored, and reported once."""
@@ -28,7 +29,7 @@ class ReturnedValues:
             return OutboxError(
                 "the handler returned an awaitable that nobody awaits: declare it async def"
             )
-        if not self._is_reported:
-            self._is_reported = True
-            self._observers.emit(HandlerReturned(self._listener, type(value).__name__))
+        if not self.is_reported:
+            self.is_reported = True
+            self.observers.emit(HandlerReturned(self.listener, type(value).__name__))
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,6 +13,8 @@ from sa_outbox.errors import HandlerMustNotCommit
 from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
 from sa_outbox.sql.server.tenants import set_tenant
 from sa_outbox.sql.server.transactions import PING, ping
+
+from .thread_call import ThreadDoor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,12 +93,12 @@ class HandlerSession(OutboxSession):
 
         A batch may contain several tenants: for those, the setting is refused at declaration.
         """
+        setting = self.tenant_setting
         is_joined = isinstance(self.bind, Connection)  # in a transaction that has begun
         connection = self.connection(execution_options=None if is_joined else _ISOLATION)
         self._connected = connection
         if asks:
             connection.execute(ping())
-        setting = self.tenant_setting
         if setting is not None:
             connection.execute(set_tenant(setting), {"tenant": argument.tenant or ""})
 
@@ -109,8 +110,7 @@ class HandlerSession(OutboxSession):
         if self.outbox_host is None:
             # Session.commit is refused below; the connection's own would bypass it.
             event.listen(self.lent, "commit", self.refuse_commit)
-        self._door = threading.Lock()
-        self._abandoned = self._inside = False
+        self._door = ThreadDoor()
         self.guarded = True
 
     def take_back(self) -> HandlerMustNotCommit | None:
@@ -176,9 +176,7 @@ class HandlerSession(OutboxSession):
 
     def enter(self) -> bool:
         """In a handler's thread, before the handler; False if nobody waits for it anymore."""
-        with self._door:
-            self._inside = not self._abandoned
-            return self._inside
+        return self._door.enter()
 
     def is_still_begun(self) -> bool:
         """Whether the transaction is the one that was lent, as far as anybody can know."""
@@ -200,9 +198,7 @@ class HandlerSession(OutboxSession):
 
     def abandon(self) -> bool:
         """Leave the session to the thread that still uses it; False if none does, or will."""
-        with self._door:
-            self._abandoned = True
-            return self._inside
+        return self._door.abandon()
 
     def handler_returned(self, value: object) -> None:
         """In a handler's thread: write what waits, and do what comes after."""
@@ -213,10 +209,7 @@ class HandlerSession(OutboxSession):
     def leave(self) -> None:
         """In a handler's thread, when the handler has ended. If it was abandoned, nobody else
         closes it."""
-        with self._door:
-            self._inside = False
-            abandoned = self._abandoned
-        if abandoned:
+        if self._door.leave():
             owner = self.outbox_host or self
             owner.guarded = self.guarded = False
             # Its connection too: the pool it came from may be disposed of by now.

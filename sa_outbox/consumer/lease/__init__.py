@@ -5,7 +5,7 @@ so nothing of an older term can be written. A holder also stops trusting its lea
 database does, so that it rarely comes to that.
 
 =================  ===============================================================================
-``lease.py``       one term: its token, when to stop trusting it
+``lease.py``       one term: its token, when to stop trusting it; waiting for the answer to a claim
 ``renewal.py``     renewing: how often, and what the answer means
 ``shares.py``      which listeners and partitions a process should hold (pure)
 ``alibi.py``       a holder that was cut off but alive reports it: no crash is counted

@@ -24,17 +24,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
-
-from ..connection.errors import Doubted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
-    from ..connection.connections import Asked, Query
     from ..position.horizon import Horizon
     from .lease import Lease
 
@@ -68,17 +65,12 @@ class Continuity:
     def __init__(self, horizon: Horizon) -> None:
         self.era: int = 0
         """How often memory has been in doubt."""
-        self.newest: Newest | None = None
+        self.is_sure: bool = True
+        """What is remembered was compared with the database since it was last in doubt."""
         self._horizon = horizon
-        self._confirmed = 0
         self._changed = anyio.Event()
         self._is_closed = False
         self._followers: list[Callable[[], None]] = []
-
-    @property
-    def is_sure(self) -> bool:
-        """What is remembered was compared with the database since it was last in doubt."""
-        return self._confirmed == self.era
 
     def follow(self, doubted: Callable[[], None]) -> None:
         """Have *doubted* called when memory becomes doubtful, to have it compared."""
@@ -87,13 +79,14 @@ class Continuity:
     def doubt(self) -> None:
         """A connection has ended, or the server may have changed for another reason."""
         self.era += 1
+        self.is_sure = False
         self._horizon.forget()
         for doubted in self._followers:
             doubted()
 
     def confirm(self, era: int) -> bool:
         """Memory was compared, and what differed is dropped. False if it is in doubt again."""
-        self._confirmed = max(self._confirmed, era)
+        self.is_sure = self.is_sure or era == self.era
         self._wake()
         return self.is_sure
 
@@ -107,11 +100,6 @@ class Continuity:
             self._is_closed = True
             self._wake()
 
-    def has_read(self, position: int, event_id: UUID) -> None:
-        """That event is in the log."""
-        if self.newest is None or position > self.newest.position:
-            self.newest = Newest(position, event_id)
-
     async def sure(self, lease: Lease) -> None:
         """Wait until memory is known to be right. Raises :class:`LeaseLost` if it is not for this
         term, or if that can't be established in time."""
@@ -123,26 +111,6 @@ class Continuity:
         if lease.is_outdated:
             raise lease.lost()
 
-    def steady(self, asked: Asked) -> Steady:
-        """From now on, everything asked through the result must be answered by one history."""
-        return Steady(asked, self)
-
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
-
-
-class Steady:
-    def __init__(self, asked: Asked, continuity: Continuity) -> None:
-        self._asked = asked
-        self._continuity = continuity
-        self._era = continuity.era
-
-    async def rows(self, query: Query, /, **values: Any) -> list[Any]:
-        """Raises :class:`Doubted`."""
-        if self._continuity.era != self._era:
-            raise Doubted(())
-        found = await self._asked.rows(query, **values)
-        if self._continuity.era != self._era:
-            raise Doubted(found)
-        return found

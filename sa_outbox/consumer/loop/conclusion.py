@@ -27,7 +27,7 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 
 
 class Conclusion:
-    """Of one task. *has_session*: what succeeds is committed when its attempt ends."""
+    """Concludes the attempts of one task. *has_session*: each success is already committed."""
 
     def __init__(self, port: Port, parts: Parts, rest: RelayBackoff, *, has_session: bool) -> None:
         self._port = port

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from sa_outbox.declare.listener import Listener
 
     from ..connection.connections import Query
+    from ..fault.refusals import Reads
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from ..shared.context import ConsumerContext
-    from ..shared.reads import Reads
 
 KEYS_SHARE = 20
 """One part in this many of the time may be spent on reading which keys are occupied."""
@@ -28,7 +28,7 @@ UNREADABLE_RETRY_SECONDS = 1.0
 
 
 class DueDeliveries:
-    """Of one listener under one lease."""
+    """The deliveries of one listener under one lease."""
 
     def __init__(
         self, context: ConsumerContext, listener: Listener, lease: Lease, reads: Reads

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from sa_outbox.event.row import ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from ..handler.delivery import InFlight
+    from ..transaction.group import Joins
 
 
 class Lanes:
@@ -89,21 +90,21 @@ class Lanes:
         items.sort(key=_position)
         return items
 
-    def take_more(self, held: Iterable[object]) -> InFlight | None:
+    def take_more(self, held: Iterable[object], joins: Joins) -> InFlight | None:
         """The next event for a task that has the lanes *held* and goes on in its transaction: of a
-        free lane, or of one of these. None: nothing, or one that is to be attempted alone."""
+        free lane, or of one of these. None: nothing, or one that may not join it."""
         lane = self._next(held)
-        if lane is None or self._first[lane].single:
+        if lane is None or not joins(self._first[lane]):
             return None
         if lane not in self._running:
             self._ready.popleft()
             self._running.add(lane)
         return self._pop(lane)
 
-    def has_more(self, held: Iterable[object]) -> bool:
+    def has_more(self, held: Iterable[object], joins: Joins) -> bool:
         """Whether ``take_more`` has one."""
         lane = self._next(held)
-        return lane is not None and not self._first[lane].single
+        return lane is not None and joins(self._first[lane])
 
     def _next(self, held: Iterable[object]) -> object | None:
         if self._ready:
@@ -144,6 +145,15 @@ class Lanes:
                 self._rest[lane] = deque(rest)
             self.count += 1 + len(rest)
 
+    def untake(self, items: list[InFlight], held: Container[object]) -> None:
+        """*items* were taken and have not begun: they are next again, in their order. Lanes in
+        *held* stay with whoever has them."""
+        for lane, waiting in reversed(_by_lane(items).items()):
+            self.put_back(waiting)
+            if lane not in held:
+                self._running.remove(lane)
+                self._ready.appendleft(lane)
+
     def _pop(self, lane: object) -> InFlight:
         item = self._first.pop(lane)
         self.count -= 1
@@ -155,47 +165,73 @@ class Lanes:
         return item
 
 
-class LooseLanes:
+class _OneQueue:
+    """What waits in one queue, whatever the lanes are."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[InFlight] = deque()
+        self.count: int = 0
+        """How many wait. Kept, and not asked of the queue: it is read for each event."""
+        self.ready_at: float | None = None
+
+    def put(self, item: InFlight) -> None:
+        self._waiting.append(item)
+        self.count += 1
+
+    def put_all(self, items: list[InFlight]) -> None:
+        self._waiting.extend(items)
+        self.count = len(self._waiting)
+
+    def put_back(self, items: list[InFlight]) -> None:
+        self._waiting.extendleft(reversed(items))
+        self.count = len(self._waiting)
+
+    def untake(self, items: list[InFlight], _held: Container[object]) -> None:
+        self.put_back(items)
+
+    def take_more(self, held: Iterable[object], joins: Joins) -> InFlight | None:
+        return self._pop() if self.has_more(held, joins) else None
+
+    def has_more(self, _held: Iterable[object], joins: Joins) -> bool:
+        return bool(self._waiting) and joins(self._waiting[0])
+
+    def withdraw(self, item: InFlight) -> bool:
+        try:
+            self._waiting.remove(item)
+        except ValueError:
+            return False
+        self.count -= 1
+        return True
+
+    def _keep(self, items: Iterable[InFlight]) -> None:
+        self._waiting = deque(items)
+        self.count = len(self._waiting)
+
+    def _pop(self) -> InFlight:
+        self.count -= 1
+        return self._waiting.popleft()
+
+
+class LooseLanes(_OneQueue):
     """Lanes for a range of a queue: each event is a lane of its own."""
 
     is_one = False
 
-    def __init__(self) -> None:
-        self._waiting: deque[InFlight] = deque()
-        self.ready_at: float | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self._waiting)
-
     @property
     def ready(self) -> int:
-        return len(self._waiting)
-
-    def put(self, item: InFlight) -> None:
-        self._waiting.append(item)
-
-    def put_all(self, items: list[InFlight]) -> None:
-        self._waiting.extend(items)
+        return self.count
 
     def take(self) -> InFlight | None:
-        return self._waiting.popleft() if self._waiting else None
+        return self._pop() if self._waiting else None
 
     def take_batch(self, most: int) -> list[InFlight]:
         items: list[InFlight] = []
-        waiting = self._waiting
-        while len(items) < most and waiting:
-            if waiting[0].single:
-                return items or [waiting.popleft()]
-            items.append(waiting.popleft())
+        while len(items) < most and self._waiting:
+            if self._waiting[0].single:
+                return items or [self._pop()]
+            items.append(self._pop())
         items.sort(key=_position)
         return items
-
-    def take_more(self, held: Iterable[object]) -> InFlight | None:
-        return self._waiting.popleft() if self.has_more(held) else None
-
-    def has_more(self, _held: Iterable[object]) -> bool:
-        return bool(self._waiting) and not self._waiting[0].single
 
     def free(self, lane: object) -> None:
         pass
@@ -203,18 +239,8 @@ class LooseLanes:
     def remove(self, _lane: object) -> list[InFlight]:
         return []
 
-    def put_back(self, items: list[InFlight]) -> None:
-        self._waiting.extendleft(reversed(items))
 
-    def withdraw(self, item: InFlight) -> bool:
-        try:
-            self._waiting.remove(item)
-        except ValueError:
-            return False
-        return True
-
-
-class OneLane:
+class OneLane(_OneQueue):
     """Lanes for a listener that handles one event after the other: all wait in one queue.
 
     Whatever the keys are, the next event is handed out when the one before was taken back.
@@ -223,13 +249,8 @@ class OneLane:
     is_one = True
 
     def __init__(self) -> None:
-        self._waiting: deque[InFlight] = deque()
+        super().__init__()
         self._is_out = False
-        self.ready_at: float | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self._waiting)
 
     @property
     def running(self) -> int:
@@ -239,28 +260,16 @@ class OneLane:
     def ready(self) -> int:
         return 0 if self._is_out or not self._waiting else 1
 
-    def put(self, item: InFlight) -> None:
-        self._waiting.append(item)
-
-    def put_all(self, items: list[InFlight]) -> None:
-        self._waiting.extend(items)
-
     def take(self) -> InFlight | None:
         if self._is_out or not self._waiting:
             return None
         self._is_out = True
-        return self._waiting.popleft()
+        return self._pop()
 
     def take_batch(self, most: int) -> list[InFlight]:
         """One: a handler that takes batches has ``Lanes``."""
         item = self.take() if most else None
         return [] if item is None else [item]
-
-    def take_more(self, held: Iterable[object]) -> InFlight | None:
-        return self._waiting.popleft() if self.has_more(held) else None
-
-    def has_more(self, _held: Iterable[object]) -> bool:
-        return bool(self._waiting) and not self._waiting[0].single
 
     def free(self, _lane: object) -> None:
         self._is_out = False
@@ -268,18 +277,15 @@ class OneLane:
     def remove(self, lane: object) -> list[InFlight]:
         items = [item for item in self._waiting if item.lane == lane]
         if items:
-            self._waiting = deque(item for item in self._waiting if item.lane != lane)
+            self._keep(item for item in self._waiting if item.lane != lane)
         return items
 
-    def put_back(self, items: list[InFlight]) -> None:
-        self._waiting.extendleft(reversed(items))
 
-    def withdraw(self, item: InFlight) -> bool:
-        try:
-            self._waiting.remove(item)
-        except ValueError:
-            return False
-        return True
+def _by_lane(items: Iterable[InFlight]) -> dict[object, list[InFlight]]:
+    by_lane: dict[object, list[InFlight]] = {}
+    for item in items:
+        by_lane.setdefault(item.lane, []).append(item)
+    return by_lane
 
 
 def _position(item: InFlight) -> int:

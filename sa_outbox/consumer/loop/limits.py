@@ -11,11 +11,12 @@ from sa_outbox.event.row import TENANT
 from sa_outbox.policy.rate import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from sa_outbox.declare.listener import Listener
 
     from ..handler.delivery import InFlight
+    from ..transaction.group import Joins
     from .lanes import Lanes, LooseLanes, OneLane
 
 AnyLanes: TypeAlias = "Lanes | OneLane | LooseLanes | LimitedLanes"
@@ -137,14 +138,14 @@ class LimitedLanes:
         item = self.take() if most else None
         return [] if item is None else [item]
 
-    def take_more(self, _held: Iterable[object]) -> InFlight | None:
+    def take_more(self, _held: Iterable[object], joins: Joins) -> InFlight | None:
         for tenant, waiting in self._waiting.items():
             if self._turnstile.wait(tenant) <= 0:
                 # Left where it is: put back, it would have had its turn, and a part of the rate.
-                return None if waiting[0].single else self.take()
+                return self.take() if joins(waiting[0]) else None
         return self.take()
 
-    def has_more(self, _held: Iterable[object]) -> bool:
+    def has_more(self, _held: Iterable[object], _joins: Joins) -> bool:
         return self.ready > 0
 
     def wake(self) -> None:
@@ -175,6 +176,12 @@ class LimitedLanes:
         for item in reversed(items):
             self._waiting.setdefault(_tenant(item), deque()).appendleft(item)
         self.count += len(items)
+
+    def untake(self, items: list[InFlight], _held: Container[object]) -> None:
+        """*items* were taken and have not begun. Their part of a rate is spent."""
+        for item in items:
+            self.free(item.lane)
+        self.put_back(items)
 
 
 def _tenant(item: InFlight) -> str | None:

@@ -78,13 +78,12 @@ class LogSource:
 
     # Taking in
 
-    async def take_in(self, intake: Intake) -> None:
+    async def take_in(self, intake: Intake, room: int) -> None:
         now = monotonic()
         if now >= self.due.refresh_at:
             await self.due.refresh()
             self._context.progressed()  # a drain waits until it is known what is due
             now = monotonic()  # what was found due is due by now
-        room = intake.room()
         if room > 0:
             try:
                 await self._fill(intake, room, now)

@@ -135,33 +135,53 @@ class DeliveryLoop(Generic[S]):
             scope.cancel()
 
     async def _take_in_and_settle(self) -> None:
-        inflow, has_caught_up = self._inflow, False
         while True:
             self._check()
             if not self.is_stopping:
-                if self._held is not None:
-                    self._held.let_go_in_time()
-                if inflow is not None:
-                    await inflow.take_in(self)
+                await self._take_in()
                 self.start_ready()
             if self._is_worth_settling():
                 await self.settlement.settle()
             if self.is_stopping and not self.in_flight:
-                if not self.lease.is_over:  # else its row is gone
-                    await self.settlement.settle()
-                    await self.settlement.save()
-                    await self.settlement.notes.take_back()
-                    if inflow is not None:
-                        await inflow.close()
+                await self._close()
                 return
-            if inflow is not None:
-                has_caught_up = self._has_caught_up(inflow)
-                if has_caught_up:
-                    await self._rest(inflow)
+            has_caught_up = await self._rest_if_caught_up()
             if self._quarantine.is_over:
                 self._quarantine.is_over = False
                 await self.settlement.notes.forget_crashes()
             await self._changed.wait(self._pause(has_caught_up=has_caught_up))
+
+    async def _take_in(self) -> None:
+        if self._held is not None:
+            self._held.let_go_in_time()
+        if self._inflow is not None:
+            await self._inflow.take_in(self, self._room())
+
+    async def _close(self) -> None:
+        if self.lease.is_over:
+            return  # its row is gone
+        await self.settlement.settle()
+        await self.settlement.save()
+        await self.settlement.notes.take_back()
+        if self._inflow is not None:
+            await self._inflow.close()
+
+    async def _rest_if_caught_up(self) -> bool:
+        """Never without an inflow: a range comes to its end, and its loop with it."""
+        inflow = self._inflow
+        if inflow is None or not self._has_caught_up(inflow):
+            return False
+        inflow.caught_up()
+        if self._caught_up_at != self.progress.read_to:
+            self._caught_up_at = self.progress.read_to
+            self._context.observers.emit(CaughtUp(self._listener.name, self.progress.read_to))
+        await self.settlement.save_in_time()
+        self._context.progressed()
+        return True
+
+    def _has_caught_up(self, inflow: Inflow) -> bool:
+        busy = self.in_flight or self.settlement.finished or self._lanes.count or self._held
+        return not busy and not inflow.has_new(monotonic())
 
     def _count_of_tasks(self) -> int:
         size = self.source.size
@@ -218,7 +238,7 @@ class DeliveryLoop(Generic[S]):
 
     # What the source asks for
 
-    def room(self) -> int:
+    def _room(self) -> int:
         busy, size = self._lanes.count, self._quarantine.window
         if self._quarantine.is_on:
             busy += self.in_flight
@@ -347,19 +367,6 @@ class DeliveryLoop(Generic[S]):
             return True
         return not self.in_flight and not self._lanes.ready
 
-    def _has_caught_up(self, inflow: Inflow) -> bool:
-        """Not without an inflow: a range comes to its end, and its loop with it."""
-        busy = self.in_flight or self.settlement.finished or self._lanes.count or self._held
-        return not busy and not inflow.has_new(monotonic())
-
-    async def _rest(self, inflow: Inflow) -> None:
-        inflow.caught_up()
-        if self._caught_up_at != self.progress.read_to:
-            self._caught_up_at = self.progress.read_to
-            self._context.observers.emit(CaughtUp(self._listener.name, self.progress.read_to))
-        await self.settlement.save_in_time()
-        self._context.progressed()
-
     def _pause(self, *, has_caught_up: bool) -> float | None:
         """How long there is nothing to do, unless somebody rings. Only times at which the pump
         will do something are among them: one that has passed would make it spin."""
@@ -373,7 +380,7 @@ class DeliveryLoop(Generic[S]):
             wakeups = (held_until, ready_at, save_at)
             times += [each for each in wakeups if each is not None]
             if self._inflow is not None:
-                has_room = has_caught_up or self.room() > 0
+                has_room = has_caught_up or self._room() > 0
                 times.append(self._inflow.next_at(has_room=has_room))
         return max(0.0, min(times) - monotonic()) if times else None
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ..connection.connections import Steady
 from ..connection.errors import Doubted
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class NewEvents:
             return
         if (barrier := read_for[1]) is not None:
             snapshot = snapshot.up_to(max(barrier, self._progress.read_to))
-        steady = self._continuity.steady(self._connections)
+        steady = Steady(self._connections, self._continuity)
         try:
             self._batch = await self._reader.fetch(steady, self._progress, snapshot, room=room)
         except Doubted:

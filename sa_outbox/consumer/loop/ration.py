@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from ..handler.delivery import InFlight
     from ..shared.tally import Tally
+    from ..transaction.group import Joins
     from .limits import AnyLanes
 
 
@@ -46,15 +47,19 @@ class RationedLanes:
         self._tally.began(self._listener, items)
         return items
 
-    def take_more(self, held: Iterable[object]) -> InFlight | None:
-        return self._began(None if self._left() == 0 else self._lanes.take_more(held))
+    def take_more(self, held: Iterable[object], joins: Joins) -> InFlight | None:
+        return self._began(None if self._left() == 0 else self._lanes.take_more(held, joins))
 
-    def has_more(self, held: Iterable[object]) -> bool:
-        return self._left() != 0 and self._lanes.has_more(held)
+    def has_more(self, held: Iterable[object], joins: Joins) -> bool:
+        return self._left() != 0 and self._lanes.has_more(held, joins)
 
     def put_back(self, items: list[InFlight]) -> None:
         self._tally.put_back(self._listener, items)
         self._lanes.put_back(items)
+
+    def untake(self, items: list[InFlight], held: Container[object]) -> None:
+        self._tally.put_back(self._listener, items)
+        self._lanes.untake(items, held)
 
     def _began(self, item: InFlight | None) -> InFlight | None:
         if item is not None:

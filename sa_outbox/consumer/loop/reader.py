@@ -10,9 +10,9 @@ from sa_outbox.event.row import EVENT_TYPE, ID, KEY, MATCHES, PAYLOAD
 from sa_outbox.sql.log import reads
 
 from ..connection.connections import Query
+from ..fault.refusals import Reads
 from ..position.horizon import NOTHING
 from ..position.partition import partition_of
-from ..shared.reads import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,10 +21,6 @@ S = TypeVar("S", bound="Source")
 class Intake(Protocol):
     """What a source sees of its loop."""
 
-    def room(self) -> int:
-        """How many more deliveries may be taken in."""
-        ...
-
     def settle_unattempted(self, items: Sequence[InFlight]) -> None: ...
 
     def wake(self) -> None: ...
@@ -37,8 +33,8 @@ class Intake(Protocol):
 class Inflow(Protocol):
     """What a loop takes in while it runs."""
 
-    async def take_in(self, intake: Intake) -> None:
-        """Fill the lanes with what is next."""
+    async def take_in(self, intake: Intake, room: int) -> None:
+        """Fill the lanes with what is next, up to *room* deliveries."""
         ...
 
     def has_new(self, now: float) -> bool:

@@ -4,7 +4,7 @@ of an attempt means. Most listeners have one; a queue may have one for each even
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sa_outbox.errors import NoHandler
 
@@ -15,14 +15,26 @@ from ..transaction.transaction import HandlerTransaction
 from .conclusion import Conclusion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sa_outbox.declare.listener import Listener
 
+    from ..handler.delivery import InFlight
     from ..shared.relay_backoff import RelayBackoff
     from .task import Parts, Port
 
+TurnTo: TypeAlias = "Callable[[InFlight], HandlerTransaction]"
+
 
 class Station:
-    def __init__(self, port: Port, parts: Parts, rest: RelayBackoff, handler: Listener) -> None:
+    def __init__(
+        self,
+        port: Port,
+        parts: Parts,
+        rest: RelayBackoff,
+        turn_to: TurnTo | None,
+        handler: Listener,
+    ) -> None:
         context = parts.context
 
         def stuck() -> None:
@@ -32,7 +44,9 @@ class Station:
         self.call: HandlerCall = HandlerCall(
             handler, context.threads, context.observers, stuck, context.lifetime, context.owner
         )
-        self.transaction: HandlerTransaction | None = _transaction(port, parts, self.call, handler)
+        self.transaction: HandlerTransaction | None = _transaction(
+            port, parts, turn_to, self.call, handler
+        )
         has_session = self.transaction is not None
         self.conclusion: Conclusion = Conclusion(port, parts, rest, has_session=has_session)
 
@@ -46,11 +60,13 @@ class Stations:
 
     def __init__(self, port: Port, parts: Parts, rest: RelayBackoff) -> None:
         self._handlers = parts.listener.handlers
-        self._make = partial(Station, port, parts, rest)
-        self._listener = parts.listener
-        self.now: Station = self._make(self._handlers[0])
-        self._made = {0: self.now}
         self.are_several: bool = len(self._handlers) > 1
+        turn_to = self._join if self.are_several else None
+        self._make = partial(Station, port, parts, rest, turn_to)
+        self._listener = parts.listener
+        self._handler = self._handlers[0]
+        self.now: Station = self._make(self._handler)
+        self._made = {0: self.now}
 
     def turn_to(self, event_type: str) -> NoHandler | None:
         """Make ``now`` the station for *event_type*; what is wrong if there is none."""
@@ -62,15 +78,29 @@ class Stations:
             found = self._made[number] = self._make(self._handlers[number])
         if found is not self.now:
             self.close()
-            self.now = found
+            self.now, self._handler = found, self._handlers[number]
         return None
+
+    def fits(self, item: InFlight) -> bool:
+        """Whether its handler can be called in the transaction of ``now``: it takes the same kind
+        of session. Another kind needs a connection of another driver; without a session, what it
+        does is not undone with the transaction."""
+        number = self._listener.handler_of(item.event_type)
+        kind = self._handler.call.session
+        return number is not None and self._handlers[number].call.session == kind
+
+    def _join(self, item: InFlight) -> HandlerTransaction:
+        """The transaction of the handler of an event that ``fits``, which is ``now``."""
+        self.turn_to(item.event_type)
+        assert self.now.transaction is not None  # noqa: S101 - it takes a session
+        return self.now.transaction
 
     def close(self) -> None:
         self.now.call.close()
 
 
 def _transaction(
-    port: Port, parts: Parts, call: HandlerCall, handler: Listener
+    port: Port, parts: Parts, turn_to: TurnTo | None, call: HandlerCall, handler: Listener
 ) -> HandlerTransaction | None:
     context = parts.context
     if handler.call.session == "none":
@@ -87,4 +117,5 @@ def _transaction(
         connections=context.connections,
         suspects=context.suspects,
         outage=lambda: port.outage,
+        turn_to=turn_to,
     )

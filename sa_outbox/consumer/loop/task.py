@@ -81,6 +81,8 @@ class HandlerTask:
         context, listener = parts.context, parts.listener
         self._port, self._slots = port, slots
         self._keeps_slot = listener.concurrency == 1
+        # With limits, an event that is taken counts as one that runs.
+        self._share = 0 if listener.is_limited else listener.concurrency
         self._context = context
         self._listener = listener
         self._lease = parts.lease
@@ -133,6 +135,8 @@ class HandlerTask:
             await self._attempt_plainly()
             if self._rest.pause:
                 return True
+            if not self._lanes.count:
+                return False
         items = self._take()
         if not items:
             return False
@@ -156,14 +160,14 @@ class HandlerTask:
         Nobody else runs between two events unless a handler waits. So the task counts as one that
         has a delivery and is inside the gate from the first to the last of them.
         """
-        port, gate, rest = self._port, self._gate, self._rest
-        while not (port.is_stopping or self._quarantine.is_on or gate.is_closed or rest.pause):
+        port, gate, rest, lanes = self._port, self._gate, self._rest, self._lanes
+        while lanes.count and not (
+            port.is_stopping or self._quarantine.is_on or gate.is_closed or rest.pause
+        ):
             port.began(1)
             gate.inside += 1
             try:
-                failed = await self._call.sweep(
-                    port, gate, self._lanes.take, self._conclusion.unreadable
-                )
+                failed = await self._call.sweep(port, gate, lanes.take, self._conclusion.unreadable)
                 if failed is None:
                     return
                 await self._conclusion.conclude([failed[0]], failed[1])
@@ -211,9 +215,10 @@ class HandlerTask:
         await self._attempt(items)
 
     async def _attempt(self, items: list[InFlight]) -> None:
-        items = self._conclusion.without_cancelled(items)
-        if not items:
-            return
+        if any(item.cancel_requested for item in items):
+            items = self._conclusion.without_cancelled(items)
+            if not items:
+                return
         for item in items:
             item.outcome, item.failure, item.result = "done", None, None
         if self._stations.are_several:
@@ -235,7 +240,8 @@ class HandlerTask:
     async def _attempt_in_session(
         self, transaction: HandlerTransaction, items: list[InFlight], argument: Any
     ) -> None:
-        group = Group(items, self._lanes, self._may_group, self._port.began)
+        fits = self._stations.fits if self._stations.are_several else None
+        group = Group(items, self._lanes, self._may_group, self._port.began, fits, self._share)
         try:
             error = await transaction(group, argument)
         except Again as again:
@@ -250,8 +256,7 @@ class HandlerTask:
 
     def _may_group(self) -> bool:
         """Whether another event may join those that are being handled in one transaction."""
-        is_grouped = self._listener.group_commit and not self._listener.call.batch
-        if not is_grouped or self._stations.are_several:
+        if not self._listener.group_commit or self._listener.call.batch:
             return False
         unsafe = self._quarantine.is_on or self._gate.is_closed or self._context.suspects.exist
         return not (unsafe or self._port.is_stopping or self._lease.has_ended())

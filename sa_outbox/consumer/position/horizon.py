@@ -55,6 +55,9 @@ class Horizon:
         self.highest: int = 0
         """The highest id ever seen, for display. The ceiling may fall, when retention deletes the
         newest events. Nothing is decided by it."""
+        self.connected_at: int | None = None
+        """The ceiling of the first snapshot since the memory was cleared; None: there is none yet.
+        What is above it was committed while this process was connected to the server as it is."""
         self._pending: list[tuple[int, frozenset[str]]] = []
 
     def observe(self, ceiling: int, holders: Set[str]) -> HorizonSnapshot:
@@ -70,6 +73,8 @@ class Horizon:
                 final = max(final, height)
         self._pending = [(height, left) for left, height in kept.items()]
         self.number += 1
+        if self.connected_at is None:
+            self.connected_at = ceiling
         self.highest = max(self.highest, ceiling)
         # What is final was visible, even if retention has deleted it since.
         self.latest = HorizonSnapshot(self.number, max(ceiling, final), final, len(now))
@@ -84,3 +89,4 @@ class Horizon:
         """
         self._pending = []
         self.latest = NOTHING
+        self.connected_at = None

@@ -5,10 +5,11 @@ is not settled when the lease ends is claimed again, by anybody.
 
 ======================  ==========================================================================
 ``queue.py``            the loop: claim ranges, work on them, wait
-``pace.py``             how many events a range has, and how many ranges a process holds (pure)
-``selection.py``        which events to claim, and where the queue's cursor is then (pure)
-``urgency.py``          which events come before their turn: priorities, and neglected tenants
-``claim.py``            the one transaction that makes a range ours
+``claim.py``            whose turn it is (the log, a retry, a range that was left), and the one
+                        transaction that makes a range ours
+``durability.py``       whether that transaction waits for the disk (pure)
+``urgency.py``          which events of the log come next, or before: priorities, neglected tenants
+``selection.py``        what is claimed, how many at once, and where the cursor is then (pure)
 ``range_source.py``     a range as a source, and its loop: everything is there from the start
 ``cancel_requests.py``  what others ask a holder to cancel
 ======================  ==========================================================================

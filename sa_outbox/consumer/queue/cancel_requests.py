@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CancelRequests:
-    """Of one queue, in one process."""
+    """The requests for one queue, in one process."""
 
     def __init__(self, context: ConsumerContext, listener: str) -> None:
         self.wanted: bool = True

@@ -5,55 +5,43 @@ its gaps), in a range, in a delivery's row, or settled. Whoever moves it from th
 holds the lock of the queue's row. So a claim may choose ANY events that are visible and unclaimed;
 what it leaves below the new cursor stays in the gaps, and so do the holes of the log.
 
-A claim that was sent is waited for (``connection/claim_shield.py``): no range may be leased to a
-process that does not know of it.
+A claim that was sent is waited for: no range may be leased to a process that does not know of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from sa_outbox.event.row import EVENT_ID, ID, MATCHES
+from sa_outbox.event.row import ID
 
-from ..connection.claim_shield import ClaimShield, give_back
+from ..connection.connections import Steady
 from ..connection.errors import Doubted
-from ..fault.refusals import set_aside
-from ..lease.lease import Lease
-from ..loop.log_source import FOREVER_SECONDS
+from ..lease.lease import ClaimShield, Lease, give_back
 from ..loop.reader import Reader
 from ..position.gaps import Gaps
 from ..position.progress import Progress
 from ..settle.buffer import SKIP_SAVE_SECONDS
-from .selection import PASSED_OVER, Selection, leaving, scheduled, within
-from .urgency import Urgency
+from .durability import ClaimDurability
+from .selection import ClaimedRange, Idle, Selection, is_all_claimed
+from .urgency import Chooser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sa_outbox.declare.listener import Listener
 
-    from ..connection.connections import Asked, Connection
+    from ..connection.connections import Asked
     from ..shared.context import ConsumerContext
+    from .selection import Again
 
-MAX_GAPS = 1000
-"""Ranges of events that others were claimed ahead of: each claim writes them. Above this number the
-front of the log goes first, which closes them."""
 CONTENDED_SECONDS = 1.0
 """Seconds for which events are claimed under the lock, after two processes wanted the same ones."""
 STATE_CACHE_SECONDS = 0.05
 """Seconds for which the state of the queue is not read again while one range after the other is
 claimed. An urgent event, a due one or an abandoned range is found that much later."""
-Again: TypeAlias = Literal["again"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedRange:
-    lease: Lease
-    rows: Sequence[Any] | None
-    """None: they are still to be read."""
+LOWEST = -(2**15)
 
 
 class RangeClaimer:
@@ -63,20 +51,22 @@ class RangeClaimer:
         self._context = context
         self._listener = listener
         self._reader = Reader(listener, context.tables, refusals=context.refusals[listener.name])
-        self._turns = Urgency(context, listener, self._reader.reads)
+        self._chooser = Chooser(context, listener, self._reader)
         self._duration = context.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
         self._read_snapshot = 0
         self._token = 0
-        self._is_behind = False
-        """More is waiting than was claimed: then it matters what comes first."""
+        self._turn = 0
+        self.is_paused: bool = False
+        """When it was looked at last."""
         self._crowded_until = 0.0
         self._sets_aside = False
         """Some of the events that were read last are for later."""
         self._state: dict[str, Any] | None = None
-        self._steady = context.continuity.steady(context.connections)
+        self._steady = Steady(context.connections, context.continuity)
         self._asked_at = 0.0
         self.shelter: ClaimShield = ClaimShield()
+        self._durability = ClaimDurability(context.horizon)
         self._passed: Selection | None = None
         """What was read last is all of other types, and the cursor was not saved after it."""
         self.pass_at: float = inf
@@ -91,7 +81,7 @@ class RangeClaimer:
     def rests_at(self, number: int) -> int | None:
         """The id above which an event can be offered, if nothing was left at snapshot *number* and
         that is the last one."""
-        rest = self._rests_at
+        rest = None if self.is_paused else self._rests_at
         return rest.read_to if rest is not None and 0 < number == self._read_snapshot else None
 
     async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
@@ -104,7 +94,8 @@ class RangeClaimer:
         if self._rests_at is None:
             return None
         now, self._rests_at = self._rests_at, None
-        context, steady = self._context, self._context.continuity.steady(self._context.connections)
+        context = self._context
+        steady = Steady(context.connections, context.continuity)
         chosen, snapshot = self._reader.take(rows, now, len(rows)), context.horizon.latest
         choice = Selection(now, chosen, now.read_to, now.holes, snapshot)
         if choice.later or not choice.now:
@@ -133,14 +124,29 @@ class RangeClaimer:
         """Something has changed: read the state before the next claim."""
         self._state = None
 
-    async def state(self, held: list[int]) -> tuple[dict[str, Any] | None, bool]:
+    async def next(self, held: list[int], size: int) -> ClaimedRange | Idle | Again:
+        """Claim what is next, up to *size* events; *held* are our ranges."""
+        while True:
+            state, is_remembered = await self._look(held)
+            is_withheld = self._listener.name in self._context.withheld
+            self.is_paused = state is None or state["paused"] or is_withheld
+            if state is None or self.is_paused:
+                return Idle(self._context.settings.poll_interval.total_seconds())
+            taken = await self._take_turn(state, held, size)
+            if taken is not None:
+                return taken
+            if not is_remembered:
+                return Idle.until_due(state)
+            self._state = None  # its times are old
+
+    async def _look(self, held: list[int]) -> tuple[dict[str, Any] | None, bool]:
         """Where the queue stands; None: somebody has deleted its row. And whether that is
         remembered: as it must be if nobody but us has claimed anything since. If somebody has, the
         next claim finds another revision, and claims nothing."""
         if self._state is not None and monotonic() < self._asked_at + STATE_CACHE_SECONDS:
             return self._state, True
         self._asked_at = monotonic()
-        self._steady = self._context.continuity.steady(self._context.connections)
+        self._steady = Steady(self._context.connections, self._context.continuity)
         state = self._context.statements.ranges.state
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
         if rows and rows[0]["token"] != self._token:
@@ -150,7 +156,30 @@ class RangeClaimer:
         self._state = dict(rows[0]) if rows else None
         return self._state, False
 
-    async def abandoned(self, held: list[int]) -> ClaimedRange | None:
+    async def _take_turn(
+        self, state: dict[str, Any], held: list[int], size: int
+    ) -> ClaimedRange | Again | None:
+        """Of four turns two go by priority, one to the delivery that has been due for longest, and
+        one to the log, so that nothing waits forever."""
+        taken: ClaimedRange | Again | None = None
+        if state["free_in"] is not None and state["free_in"] <= 0:
+            taken = await self._abandoned(held)
+            if taken is not None:
+                return taken
+        is_due = state["due_in"] is not None and state["due_in"] <= 0
+        self._turn += 1
+        turn = self._turn % 4
+        if is_due and turn == 3:
+            taken = await self._due(size, least=LOWEST, by_age=True)
+        elif is_due and turn != 0:
+            taken = await self._due(size, least=0)
+        if taken is None:
+            taken = await self._new(state, size)
+        if taken is None and is_due:
+            taken = await self._due(size, least=LOWEST)
+        return taken
+
+    async def _abandoned(self, held: list[int]) -> ClaimedRange | None:
         """A range that another process has left. None of those *held* here: one whose lease has
         expired would be worked on twice, until the first loop notices."""
         began, self._state = monotonic(), None
@@ -159,7 +188,7 @@ class RangeClaimer:
             rows = await self._context.connections.rows(claim, **self._claim, held=held, limit=1)
         return self._leased(rows, began=began)
 
-    async def due(self, size: int, *, least: int, by_age: bool = False) -> ClaimedRange | None:
+    async def _due(self, size: int, *, least: int, by_age: bool = False) -> ClaimedRange | None:
         """Deliveries that are due: retries, scheduled events, those of low priority."""
         began, self._state = monotonic(), None
         take_due = self._context.statements.ranges.take_due
@@ -173,7 +202,7 @@ class RangeClaimer:
         lease = Lease(rows[0], duration=self._duration, began=began)
         return ClaimedRange(lease, [row for row in rows if row[ID] is not None])
 
-    async def new(self, state: Any, size: int) -> ClaimedRange | Again | None:
+    async def _new(self, state: Any, size: int) -> ClaimedRange | Again | None:
         """Events of the log; None if there are none. ``"again"``: another process was faster, or
         all of them are for later.
 
@@ -181,11 +210,18 @@ class RangeClaimer:
         nothing is claimed. After that has happened, wait for the lock instead: a wasted read costs
         more than a wait.
         """
-        if self._context.horizon.latest.number <= self._read_snapshot:
+        latest = self._context.horizon.latest
+        if latest.number <= self._read_snapshot:
             return None  # nobody has added anything
+        is_ordinary = not (self._chooser.is_behind or self._sets_aside)
+        if is_ordinary and is_all_claimed(state, latest.ceiling):  # by us: it was offered
+            self._read_snapshot = latest.number
+            if self._rests_at is None or self._rests_at.saved.revision != state["revision"]:
+                self._rests_at = Progress(state["position"], revision=state["revision"])
+            return None
         connections = self._context.connections
         if monotonic() >= self._crowded_until and not self._sets_aside:
-            choice = await self._choose(self._steady, state, size)
+            choice = await self._chooser.choose(self._steady, state, size, aside=False)
             if not choice.later:
                 with self.shelter.open():
                     taken = await self._take(self._steady, choice)
@@ -198,10 +234,12 @@ class RangeClaimer:
                 rows = await connection.rows(lock, name=name, patience=patience)
                 if not rows or rows[0]["paused"]:
                     return None
-                choice = await self._choose(connection, rows[0], size)
+                choice = await self._chooser.choose(
+                    connection, rows[0], size, aside=self._sets_aside
+                )
                 self._sets_aside = bool(choice.later)
                 scope.shield = True
-                await self._set_aside(connection, choice)
+                await self._chooser.set_aside(connection, choice)
                 taken = await self._take(connection, choice)
         return self._took(choice, taken)
 
@@ -219,13 +257,13 @@ class RangeClaimer:
         if choice.now and taken is None:
             self._crowded_until = monotonic() + CONTENDED_SECONDS
             return "again"
-        if not self._is_behind:
+        if not self._chooser.is_behind:
             # The snapshot that the read followed: the latest one may have been forgotten since.
             self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
             # Not if it was only passed over: whether that was written was not checked.
             if not choice.gaps.lows and not choice.is_passed_over:
                 self._rest(choice, int(taken is not None))
-        return "again" if taken is None and (choice.later or self._is_behind) else taken
+        return "again" if taken is None and (choice.later or self._chooser.is_behind) else taken
 
     def _note(self, choice: Selection) -> None:
         """We have claimed it: until somebody else does, the queue is as we left it."""
@@ -241,9 +279,10 @@ class RangeClaimer:
         moved = {**self._claim, **choice.moved}
         if choice.now:
             ids = sorted([row[ID] for row in choice.now])
-            taken = Gaps.of(ids).dump()
+            durable = bool(choice.later) or self._durability.is_needed(ids[0], ids[-1])
+            moved |= {"upper": ids[-1], "taken": Gaps.of(ids).dump(), "durable": durable}
             try:
-                rows = await asked.rows(statements.take, **moved, upper=ids[-1], taken=taken)
+                rows = await asked.rows(statements.take, **moved)
             except Doubted as doubted:
                 await give_back(self._context.connections, statements.release, doubted.answer)
                 raise
@@ -251,44 +290,6 @@ class RangeClaimer:
         if choice.is_passed_over:
             await asked.rows(statements.pass_over, **moved)
         return None
-
-    async def _set_aside(self, connection: Connection, choice: Selection) -> None:
-        if choice.later:
-            park, name = self._context.statements.park, self._listener.name
-            documents = {
-                (row[ID], row[EVENT_ID]): scheduled(row, FOREVER_SECONDS) for row in choice.later
-            }
-            await set_aside(connection, park, name, documents)
-
-    async def _choose(self, asked: Asked, row: Any, size: int) -> Selection:
-        old = Progress(row["position"], row["gaps"], row["revision"])
-        # What is set aside takes no handler's time: whole batches, whatever the size of a range.
-        room = self._listener.batch_size if self._sets_aside else size
-        snapshot = self._context.horizon.latest
-        if self._is_behind and len(old.holes.lows) < MAX_GAPS:
-            urgent = bool(row.get("urgent", True))
-            rows = await self._turns.read(asked, old, room, snapshot.ceiling, urgent=urgent)
-            if rows:
-                chosen, _ = self._cut([row for row in rows if row[MATCHES]], size)
-                passed = [row[ID] for row in rows if not row[MATCHES]]
-                left = leaving(old.read_to, old.holes, [*(row[ID] for row in chosen), *passed])
-                return Selection(old, chosen, *left, snapshot, at_once=bool(passed))
-        while True:
-            rows, self._is_behind = await self._reader.read(
-                asked, old, snapshot, room=room, now=monotonic()
-            )
-            if rows or not self._is_behind or old.read_to - old.saved.position >= PASSED_OVER:
-                chosen, others = self._cut(rows, size)
-                for each in others:
-                    old.holes.add(each[ID], each[ID])
-                self._is_behind = self._is_behind or bool(others)
-                return Selection(old, chosen, old.read_to, old.holes, snapshot)
-            # All for others. Not from the row again: it stays the same until something is claimed,
-            # or many were passed.
-            room = self._listener.batch_size
-
-    def _cut(self, rows: Sequence[Any], size: int) -> tuple[Sequence[Any], Sequence[Any]]:
-        return within(rows, size) if self._sets_aside else (rows, ())
 
     def _leased(
         self, leases: Sequence[Any], *, began: float, rows: Sequence[Any] | None = None

@@ -35,8 +35,8 @@ from ..shared.outage import Outage
 from ..shared.sync import AutoResetEvent
 from .cancel_requests import CancelRequests
 from .claim import RangeClaimer
-from .pace import Pace
 from .range_source import range_loop
+from .selection import Idle, Pace
 from .urgency import TurnsRefused
 
 if TYPE_CHECKING:
@@ -49,12 +49,9 @@ if TYPE_CHECKING:
     from ..lease.lease import Lease
     from ..loop.loop import DeliveryLoop
     from ..shared.context import ConsumerContext
-    from .claim import Again, ClaimedRange
     from .range_source import RangeSource
+    from .selection import Again, ClaimedRange
 
-LOCKED_RETRY_SECONDS = 0.1
-"""Seconds until something that is free, but that somebody has locked, is tried again."""
-LOWEST = -(2**15)
 LAST_SAVE_SECONDS = 1.0
 """Seconds for the last write of a cursor that only passed events: otherwise the next process does
 it."""
@@ -82,10 +79,8 @@ class Queue:
         """How many events a claim returned, and when."""
         self._requests = CancelRequests(context, listener.name)
         self._isolation = Isolation(context, listener.name, context.refusals[listener.name])
-        self._turn = 0
         self._offered: Sequence[Any] = ()
         self._outage = Outage(f"queue {listener.name}", context.observers.emit)
-        self._is_paused = False
         self.is_running: bool = False
         """It may still claim a range."""
 
@@ -133,7 +128,7 @@ class Queue:
     def has_read(self, number: int) -> bool:
         """Everything visible at snapshot *number* is claimed, and what this process claimed is
         settled. True for a paused queue as soon as nothing is held."""
-        return not self.held and (self._is_paused or self._taker.has_read(number))
+        return not self.held and (self._taker.is_paused or self._taker.has_read(number))
 
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was claimed, perhaps by us."""
@@ -142,7 +137,7 @@ class Queue:
 
     def rests_at(self, number: int) -> int | None:
         """The id above which the next event can be offered; None: it has something to do."""
-        return None if self._is_paused or self.holder.is_stopping else self._taker.rests_at(number)
+        return None if self.holder.is_stopping else self._taker.rests_at(number)
 
     def offer(self, rows: Sequence[Any]) -> None:
         """Events that were read for all listeners, without a snapshot."""
@@ -188,19 +183,11 @@ class Queue:
             if at_once is not None:
                 self._begin(tasks, at_once)
         while len(self.held) < self._pace.ranges and not self.holder.is_stopping:
-            state, is_remembered = await self._taker.state([part for _, part in self.held])
-            self._is_paused = state is None or state["paused"] or is_withheld
-            if self._is_paused:
-                return self._context.settings.poll_interval.total_seconds()
-            taken = await self._next_or_narrow(state)
-            if taken is None and not is_remembered:
-                return self._pause(state)
-            if taken is None:
-                self._taker.forget()  # its times are old
-                continue
-            if taken == "again":
-                continue
-            self._begin(tasks, taken)
+            taken = await self._next_or_narrow()
+            if isinstance(taken, Idle):
+                return taken.seconds
+            if taken != "again":
+                self._begin(tasks, taken)
         return None
 
     def _begin(self, tasks: TaskGroup, taken: ClaimedRange) -> None:
@@ -217,11 +204,11 @@ class Queue:
         )
         tasks.start_soon(self.holder.work, lease)
 
-    async def _next_or_narrow(self, state: Any) -> ClaimedRange | Again | None:
-        """``_next``; events that the database refuses are found, so that they can be claimed and
-        settled: now, or by the read that comes next."""
+    async def _next_or_narrow(self) -> ClaimedRange | Idle | Again:
+        """Claim what is next. Events that the database refuses are found, so that they can be
+        claimed and settled: now, or by the read that comes next."""
         try:
-            return await self._next(state)
+            return await self._taker.next([part for _, part in self.held], self._pace.size)
         except ReadRefused as refused:
             await self._isolation.of_read(refused)
         except ParkRefused as refused:
@@ -230,35 +217,6 @@ class Queue:
             pass
         self._taker.forget()
         return "again"
-
-    async def _next(self, state: Any) -> ClaimedRange | Again | None:
-        """What to claim next. Of four turns two go by priority, one to the delivery that has been
-        due for longest, and one to the log, so that nothing waits forever."""
-        taker, size = self._taker, self._pace.size
-        taken: ClaimedRange | Again | None = None
-        if state["free_in"] is not None and state["free_in"] <= 0:
-            taken = await taker.abandoned([part for _, part in self.held])
-            if taken is not None:
-                return taken
-        is_due = state["due_in"] is not None and state["due_in"] <= 0
-        self._turn += 1
-        turn = self._turn % 4
-        if is_due and turn == 3:
-            taken = await taker.due(size, least=LOWEST, by_age=True)
-        elif is_due and turn != 0:
-            taken = await taker.due(size, least=0)
-        if taken is None:
-            taken = await taker.new(state, size)
-        if taken is None and is_due:
-            taken = await taker.due(size, least=LOWEST)
-        return taken
-
-    def _pause(self, state: Any) -> float | None:
-        times = [each for each in (state["due_in"], state["free_in"]) if each is not None]
-        if not times:
-            return None
-        # What is due or free and could not be claimed is locked by somebody.
-        return min(times) + 0.002 if min(times) > 0 else LOCKED_RETRY_SECONDS
 
     def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:
         return range_loop(

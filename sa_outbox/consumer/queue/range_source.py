@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sa_outbox.event.row import ID, PAYLOAD
 
 from ..fault.quarantine import CrashQuarantine
-from ..fault.refusals import ReadRefused, unreadable
+from ..fault.refusals import ReadRefused, Reads, unreadable
 from ..handler.delivery import InFlight
 from ..loop.due import can_be_read
 from ..loop.isolation import Isolation
@@ -21,7 +21,6 @@ from ..loop.limits import LimitedLanes
 from ..loop.loop import DeliveryLoop
 from ..position.gaps import Gaps
 from ..position.progress import Progress
-from ..shared.reads import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,22 +1,36 @@
-"""Which events to claim, and where the queue's cursor is then. Pure."""
+"""Which events to claim, how many at once, where the queue's cursor is then, and what a claim led
+to. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sa_outbox.event.row import ID, PRIORITY, WAIT
 
 from ..position.gaps import NO_GAPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from sa_outbox.declare.listener import Listener
+
+    from ..lease.lease import Lease
     from ..position.gaps import Gaps
     from ..position.horizon import HorizonSnapshot
     from ..position.progress import Progress
 
 PASSED_OVER = 10_000
 """Ids of events for others that were passed, after which the cursor is written at once."""
+TARGET_RANGE_SECONDS = 1.0
+"""Seconds that a range should last."""
+MAX_CONCURRENT_RANGES = 8
+LOCKED_RETRY_SECONDS = 0.1
+"""Seconds until something that is free, but that somebody has locked, is tried again."""
+USUAL, AT_SPEED = 500, 2000
+"""Events in a range if the handlers are so fast that this is a fraction of a second's work, and
+have no session, no batches and no limits. A listener with a smaller ``batch_size`` than the default
+wants small ranges."""
 
 
 def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
@@ -27,6 +41,11 @@ def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]
     for each in ids:
         left.remove(each)
     return highest, left
+
+
+def is_all_claimed(state: Mapping[str, Any], ceiling: int) -> bool:
+    """Whether nothing up to that id can be claimed anymore, as the queue's *state* has it. Pure."""
+    return bool(state["gaps"] == NO_GAPS and ceiling <= state["position"])
 
 
 def is_for_later(row: Any) -> bool:
@@ -88,3 +107,60 @@ class Selection:
         moves = (position, self.moved["gaps"]) != stood
         self.only_passes: bool = moves and not rows and not self.is_passed_over
         """Nothing is to be handled, and the cursor could be written, soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRange:
+    lease: Lease
+    rows: Sequence[Any] | None
+    """None: they are still to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing was claimed."""
+
+    seconds: float | None
+    """For so long there is nothing to claim; None: until somebody rings."""
+
+    @classmethod
+    def until_due(cls, state: Mapping[str, Any]) -> Idle:
+        """Until something is due or free, as the queue's *state* has it."""
+        times = [each for each in (state["due_in"], state["free_in"]) if each is not None]
+        if not times:
+            return cls(None)
+        # What is due or free and could not be claimed is locked by somebody.
+        return cls(min(times) + 0.002 if min(times) > 0 else LOCKED_RETRY_SECONDS)
+
+
+Again: TypeAlias = Literal["again"]
+"""Nothing was claimed, but something may be: look again."""
+
+
+class Pace:
+    """How many events a range has, and how many ranges there are. Pure."""
+
+    def __init__(self, listener: Listener) -> None:
+        call = listener.call
+        self._least = min(listener.concurrency, listener.batch_size)
+        self._full = self._most = listener.batch_size
+        is_plain = call.session == "none" and not call.batch and not listener.is_limited
+        if is_plain and self._most >= USUAL:
+            self._most = max(self._most, AT_SPEED)
+        # With a session, each event is settled by itself, one after the other within a range.
+        side_by_side = min(listener.concurrency, MAX_CONCURRENT_RANGES)
+        self._usual_ranges = 2 if call.session == "none" else max(2, side_by_side)
+        # A handler that takes batches wants whole ones.
+        first = self._full if call.batch else 4 * listener.concurrency
+        self.size: int = min(first, self._full)
+        self.ranges: int = self._usual_ranges
+        """How many this process may hold. At speed one more: the next is read meanwhile."""
+
+    def ended(self, events: int, seconds: float) -> None:
+        """A range of *events* events took *seconds*."""
+        if seconds > 2 * TARGET_RANGE_SECONDS:
+            self.size = max(self._least, self.size // 2)
+        elif seconds < TARGET_RANGE_SECONDS / 2 and 2 * events >= self.size:
+            factor = 4 if seconds < TARGET_RANGE_SECONDS / 8 else 2
+            self.size = max(self.size, min(self._most, factor * events))
+        self.ranges = self._usual_ranges + (self.size > self._full)

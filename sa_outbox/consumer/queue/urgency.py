@@ -1,25 +1,30 @@
-"""Which events of a queue come before their turn: urgent ones, and those of tenants that others are
-far ahead of."""
+"""Which events of a queue come next: those of the log in its order, but for urgent ones and those
+of tenants that others are far ahead of."""
 
 from __future__ import annotations
 
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import EVENT_ID, ID, MATCHES
 from sa_outbox.sql.queue import claims
 
 from ..connection.connections import Query
 from ..connection.errors import is_refusal
+from ..fault.refusals import set_aside
+from ..loop.log_source import FOREVER_SECONDS
+from ..position.progress import Progress
+from .selection import PASSED_OVER, Selection, leaving, scheduled, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sa_outbox.declare.listener import Listener
 
-    from ..connection.connections import Asked
-    from ..position.progress import Progress
+    from ..connection.connections import Asked, Connection
+    from ..fault.refusals import Reads
+    from ..loop.reader import Reader
     from ..shared.context import ConsumerContext
-    from ..shared.reads import Reads
 
 FAIR_SHARE = 0.1
 """Fraction of the time that may be spent on finding tenants whose events are far behind others'."""
@@ -32,6 +37,9 @@ REFUSED_REST_SECONDS = 10.0
 TURNS = 1000
 """Events for which such a read determines the order: enough for several ranges, so that a tenant
 with few events has them all handled before the next such read."""
+MAX_GAPS = 1000
+"""Ranges of events that others were claimed ahead of: each claim writes them. Above this number the
+front of the log goes first, which closes them."""
 
 
 class TurnsRefused(Exception):
@@ -92,3 +100,55 @@ class Urgency:
             self._fair_at = monotonic() + REFUSED_REST_SECONDS
             raise TurnsRefused from error
         return [row["id"] for row in rows]
+
+
+class Chooser:
+    """Chooses what is claimed next, for one queue, in one process."""
+
+    def __init__(self, context: ConsumerContext, listener: Listener, reader: Reader) -> None:
+        self._context = context
+        self._listener = listener
+        self._reader = reader
+        self._urgency = Urgency(context, listener, reader.reads)
+        self.is_behind: bool = False
+        """More is waiting than was claimed: then it matters what comes first."""
+
+    async def choose(self, asked: Asked, row: Any, size: int, *, aside: bool) -> Selection:
+        """Up to *size* events, of those that the queue's *row* does not have yet. *aside*: and any
+        number of events for later among them."""
+        old = Progress(row["position"], row["gaps"], row["revision"])
+        # What is set aside takes no handler's time: whole batches, whatever the size of a range.
+        room = self._listener.batch_size if aside else size
+        snapshot = self._context.horizon.latest
+        if self.is_behind and len(old.holes.lows) < MAX_GAPS:
+            urgent = bool(row.get("urgent", True))
+            rows = await self._urgency.read(asked, old, room, snapshot.ceiling, urgent=urgent)
+            if rows:
+                chosen = [row for row in rows if row[MATCHES]]
+                if aside:
+                    chosen, _ = within(chosen, size)
+                passed = [row[ID] for row in rows if not row[MATCHES]]
+                left = leaving(old.read_to, old.holes, [*(row[ID] for row in chosen), *passed])
+                return Selection(old, chosen, *left, snapshot, at_once=bool(passed))
+        while True:
+            rows, self.is_behind = await self._reader.read(
+                asked, old, snapshot, room=room, now=monotonic()
+            )
+            if rows or not self.is_behind or old.read_to - old.saved.position >= PASSED_OVER:
+                chosen, others = within(rows, size) if aside else (rows, ())
+                for each in others:
+                    old.holes.add(each[ID], each[ID])
+                self.is_behind = self.is_behind or bool(others)
+                return Selection(old, chosen, old.read_to, old.holes, snapshot)
+            # All for others. Not from the row again: it does not change until something is claimed,
+            # or many were passed.
+            room = self._listener.batch_size
+
+    async def set_aside(self, connection: Connection, choice: Selection) -> None:
+        """Park what is for later."""
+        if choice.later:
+            park, name = self._context.statements.park, self._listener.name
+            documents = {
+                (row[ID], row[EVENT_ID]): scheduled(row, FOREVER_SECONDS) for row in choice.later
+            }
+            await set_aside(connection, park, name, documents)

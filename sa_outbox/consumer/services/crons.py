@@ -64,7 +64,7 @@ class CronService:
         return cls(context, outbox.crons, notifies=outbox.settings.notifies)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Started is: what was due at the start has its events, or could not have them."""
+        """It has started when what was due at the start has its events, or could not have them."""
         pause = await self._tick_or_wait()
         task_status.started()
         while True:

@@ -12,14 +12,15 @@ from sa_outbox.observe import CommitsLost, HorizonHeld, HorizonRead, IdsNotDrawn
 from sa_outbox.sql.log import reads
 from sa_outbox.sql.log.large_events import BUDGET
 
-from ..connection.connections import Query
+from ..connection.connections import Query, Steady
 from ..connection.errors import is_refusal
-from ..lease.continuity import is_gone
+from ..lease.continuity import Newest, is_gone
 from .alerts import report_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+    from uuid import UUID
 
     from sa_outbox.declare.listener import Listener
 
@@ -74,6 +75,7 @@ class HorizonReader:
         self._continuity = context.continuity
         self._memory = memory
         self._known: WeakSet[Driver] = WeakSet()
+        self._newest: Newest | None = None
         self._final = 0
         self._moved_at = monotonic()
         self._undrawn_emitted_at = -HELD_AFTER_SECONDS
@@ -87,7 +89,7 @@ class HorizonReader:
             self._passes = False
             return []
         bounds = {"cursor": above, "limit": FIRST_FEW, "each": _EACH}
-        steady = self._continuity.steady(self._connections)
+        steady = Steady(self._connections, self._continuity)
         try:
             rows = await steady.rows(self._first_few, **bounds)
         except Exception as error:
@@ -96,7 +98,7 @@ class HorizonReader:
                 return []
             raise
         if rows:
-            self._continuity.has_read(rows[-1][ID], rows[-1][EVENT_ID])
+            self._has_read(rows[-1][ID], rows[-1][EVENT_ID])
         return rows
 
     async def read(self) -> HorizonSnapshot:
@@ -110,7 +112,7 @@ class HorizonReader:
             raise
         snapshot = self._horizon.observe(row["ceiling"], frozenset(row["holders"]))
         if row["newest"] is not None:
-            self._continuity.has_read(row["ceiling"], row["newest"])
+            self._has_read(row["ceiling"], row["newest"])
         took = monotonic() - began
         highest = self._horizon.highest
         self._observers.emit(
@@ -120,6 +122,11 @@ class HorizonReader:
         if row["undrawn"] is not None:
             await self._emit_undrawn()
         return snapshot
+
+    def _has_read(self, position: int, event_id: UUID) -> None:
+        """That event is in the log."""
+        if self._newest is None or position > self._newest.position:
+            self._newest = Newest(position, event_id)
 
     async def _emit_undrawn(self) -> None:
         """They are ignored until the sequence has reached them, or somebody has deleted them."""
@@ -131,8 +138,7 @@ class HorizonReader:
                 self._observers.emit(IdsNotDrawn(row["first"], row["last"], row["count"]))
 
     async def _ask(self) -> Any:
-        newest = self._continuity.newest
-        position = 0 if newest is None else newest.position
+        position = 0 if self._newest is None else self._newest.position
         async with self._connections.connection() as connection:
             if connection.driver not in self._known:
                 self._horizon.forget()
@@ -143,7 +149,7 @@ class HorizonReader:
     async def _is_confirmed(self, row: Any, era: int) -> bool:
         """Whether what is remembered belongs to the history that *row* was read from, in this
         *era*."""
-        continuity, newest = self._continuity, self._continuity.newest
+        continuity, newest = self._continuity, self._newest
         if continuity.era != era:
             return False
         sure = continuity.is_sure
@@ -151,7 +157,7 @@ class HorizonReader:
             drawn = None
             if row["known"] is None:
                 drawn = await self._connections.value(self._statements.drawn)
-            continuity.newest = None
+            self._newest = None
             if is_gone(newest, row["known"], drawn=drawn, sure=sure):
                 self._observers.emit(CommitsLost(newest.position))
                 self._memory.start_over()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sa_outbox.errors import ConfigError
 from sa_outbox.observe import ListenerOrphaned, ListenerRegistered
@@ -12,7 +14,7 @@ from ..position.gaps import Gaps
 from .alerts import report_orphan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sa_outbox.declare.listener import Listener
     from sa_outbox.outbox import Outbox
@@ -28,7 +30,7 @@ async def register(
     rows = await context.connections.rows(context.statements.registered)
     known = {row["name"]: row["position"] for row in rows}
     counts = {row["name"]: row["count"] for row in rows}
-    types = {row["name"]: row["types"] for row in rows}
+    described = {row["name"]: _recorded(row) for row in rows}
     context.horizon.highest = max(context.horizon.highest, *known.values(), 0)
     for listener in listeners:
         if listener.name not in known:
@@ -39,8 +41,8 @@ async def register(
                 f"{counts[listener.name]} partitions in the database, each with a cursor of its "
                 "own: bring it to one with repartition() first"
             )
-        elif types[listener.name] != _types(listener):
-            values = {"name": listener.name, "types": _types(listener)}
+        elif described[listener.name] != _recorded(_description(listener)):
+            values = {"name": listener.name, **_description(listener)}
             await context.connections.rows(context.statements.describe, **values)
     declared = set(declared)
     for name, position in known.items():
@@ -57,14 +59,29 @@ async def _register(context: ConsumerContext, listener: Listener) -> None:
         position=position,
         gaps=gaps.dump(),
         fingerprint=listener.fingerprint,
-        types=_types(listener),
+        **_description(listener),
     )
     if made:  # otherwise another process was faster
         context.observers.emit(ListenerRegistered(listener.name, position))
 
 
-def _types(listener: Listener) -> list[str]:
-    return sorted(listener.on)
+def _description(listener: Listener) -> dict[str, Any]:
+    """Which events it gets, and in what order, for those who do not have the program."""
+    tenant = None if listener.forwarding is None else listener.forwarding.tenant
+    return {
+        "types": sorted(listener.on),
+        "filter": listener.payload_filter,
+        "tenant": tenant,
+        "order": listener.order,
+    }
+
+
+def _recorded(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A description, to be compared: a filter can be written in more than one way."""
+    fields = row["filter"]
+    with suppress(ValueError, RecursionError):  # written by hand; it is replaced
+        fields = None if fields is None else json.loads(fields)
+    return row["types"], fields, row["tenant"], row["order"]
 
 
 async def _beginning(context: ConsumerContext, listener: Listener) -> tuple[int, Gaps]:

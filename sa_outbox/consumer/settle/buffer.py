@@ -56,7 +56,7 @@ class SettlementBuffer:
     ) -> None:
         self.lock: anyio.Lock = anyio.Lock(fast_acquire=True)
         self.notes: CrashNotes = CrashNotes(
-            context.connections, statements.suspects, lease, progress, self.lock
+            context.connections, statements.suspects, lease, progress, self.lock, {*lease.suspects}
         )
         self.finished: list[InFlight] = []
         self._held = lease.retry_position
@@ -111,8 +111,8 @@ class SettlementBuffer:
         return written
 
     async def _give_up(self, item: InFlight, error: Exception) -> None:
-        """What became of *item* can't be written: then that. At last with as little as possible.
-        If even this is refused, it is not for the event."""
+        """The outcome of *item* can't be written: bury it, at last with as little as possible. If
+        even that is refused, the event is not to blame."""
         if item.outcome == "hold":  # all of it is in the listener's row
             raise error
         item.aside = item.aside or item.outcome in ("behind", "withdraw") or is_unattempted(item)
@@ -126,7 +126,7 @@ class SettlementBuffer:
             await self._write([item], barely=True)
 
     async def write_off(self) -> None:
-        """Nothing of it is to be handled: write that."""
+        """Write that nothing of it is left to be handled."""
         async with self.lock:
             await self._write([])
 

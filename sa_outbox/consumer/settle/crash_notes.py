@@ -6,6 +6,7 @@ If this process vanishes too, the next holder knows whom to suspect: ``fault/qua
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..connection.errors import is_unreachable
@@ -25,26 +26,20 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("sa_outbox.consumer")
 
 
+@dataclass(slots=True)
 class CrashNotes:
-    """Of one loop. *lock* is that of the leased row."""
+    """The notes of one loop."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        statements: SuspectStatements,
-        lease: Lease,
-        progress: Progress,
-        lock: anyio.Lock,
-    ) -> None:
-        self.noted: set[int] = set(lease.suspects)
-        """Positions that are among the suspects in the leased row, or may be."""
-        self._unmarked: set[int] = set()
-        """Of these, what was noted here, and not attempted alone."""
-        self._connections = connections
-        self._statements = statements
-        self._lease = lease
-        self._progress = progress
-        self._lock = lock
+    _connections: Connections
+    _statements: SuspectStatements
+    _lease: Lease
+    _progress: Progress
+    _lock: anyio.Lock
+    """That of the leased row."""
+    noted: set[int]
+    """Positions that are among the suspects in the leased row, or may be."""
+    _unmarked: set[int] = field(default_factory=set)
+    """Of these, what was noted here, and not attempted alone."""
 
     async def record_lost(self) -> None:
         """For the audit: the attempts that an earlier holder began, and that came to no end. Not
@@ -66,8 +61,8 @@ class CrashNotes:
             await self._suspect(self._statements.note, positions, positions=positions)
 
     async def mark(self, item: InFlight) -> int:
-        """Count that *item* is about to be attempted alone; in how many terms it was, and came to
-        no end."""
+        """Count that *item* is about to be attempted alone. Returns in how many terms it was, and
+        came to no end."""
         position = item.position
         self._unmarked.discard(position)
         row = await self._suspect(self._statements.mark, [position], suspect=position)
@@ -86,7 +81,7 @@ class CrashNotes:
         return rows[0]
 
     async def take_back(self) -> None:
-        """What was noted here and is in nobody's hands any more: no suspects, if this ends well."""
+        """Delete the notes on events that no task has anymore: they are no suspects."""
         noted = sorted(self._unmarked & self.noted)
         if noted:
             absolve = self._statements.absolve

@@ -1,7 +1,8 @@
-"""From what a handler raised to what is to be written; and telling of it once it is."""
+"""Decides what is written after an attempt, and reports it once it is committed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import random
 from typing import TYPE_CHECKING, assert_never
 
@@ -17,7 +18,6 @@ from sa_outbox.observe import (
 )
 from sa_outbox.policy.delivery import OUTCOMES, Dead, Done, Retry, decide
 from sa_outbox.policy.failure import Failure, describe
-from sa_outbox.policy.tracebacks import traceback_of
 
 from ..handler.deadline import Interrupted
 
@@ -40,24 +40,28 @@ class Outcomes:
     def decide_all(self, items: Iterable[InFlight], error: BaseException | None) -> None:
         """Decide for all of a batch, whose outcomes are "done" before the attempt."""
         if error is not None:
+            described = None
             for item in items:
-                self.decide(item, error)
+                described = self.decide(item, error, described)
         else:
             for item in items:
                 item.attempts += 1
 
-    def decide(self, item: InFlight, error: BaseException | None) -> None:
-        """Set the item's outcome after an attempt."""
+    def decide(
+        self, item: InFlight, error: BaseException | None, described: Failure | None = None
+    ) -> Failure | None:
+        """Set the item's outcome after an attempt. Returns what is stored of the error: it is
+        *described* for the next item of the batch, which failed with it too."""
         if isinstance(error, Interrupted):
             item.attempts += error.has_begun
             item.interrupted = error.has_begun
             item.outcome, item.failure = "cancel", None
-            return
+            return None
         item.attempts += 1
         if error is None:
             item.outcome, item.failure = "done", None
-            return
-        policy = self._listener.retry_of(item.event_type)
+            return None
+        policy = self._listener.retry_of(item.row[EVENT_TYPE])
         decision = decide(
             error,
             attempt=item.attempts,
@@ -65,7 +69,9 @@ class Outcomes:
             chance=random(),  # noqa: S311 - jitter
             now=clock.current(),
         )
-        item.failure = describe(error, attempt=item.attempts, redact=self._context.redact)
+        if described is None:
+            described = describe(error, attempt=item.attempts, redact=self._context.redact)
+        item.failure = replace(described, attempt=item.attempts)
         delay: float | None = None
         match decision:
             case Retry() if item.cancel_requested:
@@ -82,21 +88,16 @@ class Outcomes:
         self._context.observers.emit(
             AttemptFailed(
                 self._listener.name,
-                item.event_id,
-                item.event_type,
-                item.position,
+                item.row[EVENT_ID],
+                item.row[EVENT_TYPE],
+                item.row[ID],
                 item.attempts,
                 item.failure,
                 delay,
                 _origin(item),
-                self._traceback(error),
             )
         )
-
-    def _traceback(self, error: BaseException) -> str:
-        if not self._context.observers.want_tracebacks:
-            return ""
-        return traceback_of(error, self._context.redact)
+        return described
 
     def convict(self, item: InFlight, crashes: int) -> None:
         """Give up an event that took the process with it, again and again, when it was alone.
@@ -115,7 +116,7 @@ class Outcomes:
         if self._context.suspects.exist:
             self._answered_for(items)
         observers, name = self._context.observers, self._listener.name
-        if not observers:
+        if not observers.all:
             return
         if observers.batched or observers.single:
             self._emit_settled(items)

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sa_outbox.event.row import ID, KEY
 from sa_outbox.policy.delivery import OUTCOMES
 
 from ..position.gaps import NO_GAPS
@@ -78,7 +79,7 @@ def insert_record(
 
 
 def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight]) -> list[Write]:
-    """What is written of these but for the cursor."""
+    """What is written of these, without the cursor."""
     listener = lease.listener
     writes: list[Write] = []
     dead = [item for item in items if item.outcome == "dead"]
@@ -90,7 +91,7 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight])
         document = json.dumps([_parked(item) for item in parked])
         whose = {"listener": listener, "part": lease.partition}
         writes.append(Write(statements.park, {**whose, "document": document}))
-    gone = [item.position for item in items if item.state and item.outcome in ("done", "dead")]
+    gone = [item.row[ID] for item in items if item.state and item.outcome in ("done", "dead")]
     if gone:
         writes.append(Write(statements.settle, {"listener": listener, "positions": gone}))
     results = [_left(item) for item in items if item.outcome == "done" and item.result is not None]
@@ -99,9 +100,10 @@ def _of_their_own(statements: Settling, lease: Lease, items: Sequence[InFlight])
         writes.append(Write(statements.leave_results, {"listener": listener, "document": document}))
     keys = sorted(
         {
-            item.key
+            item.row[KEY]
             for item in items
-            if item.key is not None and (item.state or OUTCOMES[item.outcome].state in _WITH_A_ROW)
+            if item.row[KEY] is not None
+            and (item.state or OUTCOMES[item.outcome].state in _WITH_A_ROW)
         }
     )
     if keys and statements.promote is not None:
@@ -126,7 +128,7 @@ def _move(
         if item.outcome == "hold" and item.failure is not None and statements.hold is not None:
             failure = item.failure
             values |= {
-                "held": item.position,
+                "held": item.row[ID],
                 "retry_count": item.attempts,
                 "delay": item.delay,
                 "failure": json.dumps(failure.as_json()),
@@ -143,7 +145,7 @@ def _move(
 def _parked(item: InFlight) -> dict[str, Any]:
     waits = item.outcome in ("park", "schedule")
     return {
-        "position": item.position,
+        "position": item.row[ID],
         "state": OUTCOMES[item.outcome].state,
         "delay": item.delay if waits else None,
         "attempts": item.attempts,
@@ -160,7 +162,7 @@ def _left(item: InFlight) -> dict[str, Any]:
 def _buried(item: InFlight) -> dict[str, Any]:
     return {
         **{f"no_{part}": True for part in item.without},
-        "position": item.position,
+        "position": item.row[ID],
         "reason": item.reason,
         "attempts": item.attempts,
         "crashes": item.crashes,

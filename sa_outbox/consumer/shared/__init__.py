@@ -4,7 +4,6 @@
 ``context.py``        the consumer's settings, connections, statements and observers, in one
                       object
 ``sync.py``           waking one task, or all that wait; a gate for many, or for one alone
-``reads.py``          reading events: plain while they are small, careful otherwise
 ``outage.py``         while the database is away: report it, wait, report that it is back
 ``relay_outages.py``  relays whose receiver is unreachable, for whoever waits in a drain
 ``relay_backoff.py``  whether a relay's other side is there, and when to try again

@@ -5,10 +5,12 @@ listener's row says, in the same transaction, that the event is settled, under t
 
 ===================  =============================================================================
 ``transaction.py``   attempt one event, or a batch, then others that wait, and commit
-``lent_session.py``  the session a handler gets, async or in a thread
+``lent_session.py``  the session a handler gets, async or in a thread; the statements that settle,
+                     and the COMMIT
 ``group.py``         which events share a transaction, and how many (pure)
+``joined.py``        the events after the first, each in its savepoint
+``chain.py``         of a sync handler, several of them in one call of a thread
 ``savepoint.py``     the savepoint of each event after the first
-``commit.py``        the statements that settle, and the COMMIT
 ===================  =============================================================================
 
 What one event does to the others of its transaction:

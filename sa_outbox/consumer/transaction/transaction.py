@@ -1,7 +1,7 @@
 """A handler with a session: its effects and the cursor in one transaction, so exactly once.
 
 The first event begins the transaction; ``group.py`` decides whether others are handled in it too,
-each in its savepoint (``savepoint.py``); ``commit.py`` settles them and commits.
+each in its savepoint (``joined.py``); ``lent_session.py`` settles them and commits.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from sqlalchemy.exc import SQLAlchemyError
 
-from sa_outbox.errors import HandlerMustNotCommit, HandlerTimeout, Reject, RetryLater
 from sa_outbox.sql.server.transactions import end_backend
 
 from ..connection.connections import Query, best_effort
 from ..connection.errors import is_transient, is_unreachable
 from ..connection.shield import to_its_end
-from ..fault.attribution import Again, Alone, Lost
-from ..handler.deadline import Interrupted
-from .commit import Committer
+from ..fault.attribution import Again, Lost
 from .group import GroupBroken
-from .lent_session import CLOSE_SECONDS, LentSession
-from .savepoint import EventSavepoint
+from .joined import VERDICTS, JoinedEvents
+from .lent_session import CLOSE_SECONDS, Committer, LentSession
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..connection.connections import Connections
     from ..fault.suspects import Suspects
@@ -37,10 +34,7 @@ if TYPE_CHECKING:
     from ..settle.buffer import SettlementBuffer
     from .group import Group
 
-_VERDICTS = (HandlerTimeout, Interrupted, RetryLater, Reject, KeyboardInterrupt, SystemExit)
-"""What is the handler's whatever became of its connection: a call that is cut off loses it."""
 _END = Query(end_backend())
-_JOINED = {"join_transaction_mode": "rollback_only"}
 
 
 class HandlerTransaction:
@@ -57,16 +51,18 @@ class HandlerTransaction:
         connections: Connections,
         suspects: Suspects,
         outage: Callable[[], BaseException | None],
+        turn_to: Callable[[InFlight], HandlerTransaction] | None = None,
     ) -> None:
-        """*outage*: what the database raised, when that is why everything is being cancelled."""
-        self._make_session = make_session
-        self._call = call
+        """*outage*: why everything is being cancelled, if the database raised it. *turn_to*: with
+        several handlers, the one of an event that joins; it is called next."""
+        self.make_session = make_session
+        self.call = call
         self._connections = connections
         self._suspects = suspects
         self._outage = outage
-        self._backend: int | None = None
-        """The server process of the attempt."""
+        self._backend: int | None = None  # the server process of the attempt
         self._commit = Committer(lease, progress, settlement, suspects)
+        self._joined = JoinedEvents(self, suspects, self._commit.keys, turn_to)
 
     async def __call__(self, group: Group, argument: Any) -> BaseException | None:
         """Attempt the group's items in one transaction, and what it takes in. None: committed, all
@@ -91,14 +87,14 @@ class HandlerTransaction:
             raise Again(lost.cause, "lost" if lived else "away") from lost.cause
 
     async def _attempt(self, group: Group, argument: Any) -> BaseException | None:
-        session = LentSession(self._make_session())
+        session = LentSession(self.make_session())
         has_begun = False
         try:
             await self._connect(group.items, session, argument)
             session.inner.lend()
             self._backend = session.inner.backend_pid()
             has_begun = True
-            error = await self._handle(group.items, argument, session, session)
+            error = await self.attempt_in(group.items, argument, session, session)
             if session.is_abandoned:
                 await self._end_backend()
                 return error
@@ -110,23 +106,24 @@ class HandlerTransaction:
                 return error
             if wrong is not None:
                 return wrong
-            await self._take_more(group, session)
+            await self._joined.take_more(group, session)
             return await self._commit(group.items, session)
         except anyio.get_cancelled_exc_class():
             outage = self._outage()
             if has_begun and outage is not None:
                 keys = self._commit.keys(group.all)
-                self._suspects.lost(keys, outage, at=monotonic(), lived=False)
+                self._suspects.lost(keys, outage, at=session.alive_at, lived=False)
             raise
         finally:
             if not session.is_abandoned:
                 await session.close()
 
-    async def _handle(
+    async def attempt_in(
         self, items: Sequence[InFlight], argument: Any, session: LentSession, host: LentSession
     ) -> BaseException | None:
+        """Call the handler with *session*, in *host*'s transaction; what it raised."""
         try:
-            return await self._call(items, argument, session.session)
+            return await self.call(items, argument, session.session)
         finally:
             # Timed out or cancelled: a thread can't be stopped, it has the session still, and the
             # connection.
@@ -146,16 +143,17 @@ class HandlerTransaction:
             raise Again(error, "away") from error
         if asks:
             suspects.answered(monotonic())
+        session.alive_at = monotonic()
 
     async def _judge(
         self, items: Sequence[InFlight], error: BaseException, session: LentSession
     ) -> BaseException:
         """Whether *error* is the handler's. Its connection tells, not its type: an OSError may be
         of any service the handler called, and whatever it raises may come of a lost connection."""
-        if isinstance(error, _VERDICTS):
+        if isinstance(error, VERDICTS):
             return error
         if await session.is_lost():
-            raise Lost(error) from error
+            raise Lost(error, session.alive_at) from error
         if isinstance(error, SQLAlchemyError):
             if is_unreachable(error):
                 self._suspects.troubled(self._commit.keys(items), error)
@@ -168,10 +166,10 @@ class HandlerTransaction:
         """Whether the server lived when the session was lost; note it."""
         lived = False
         try:
-            lived = await self._connections.lived_through(lost.at)
+            lived = await self._connections.lived_through(lost.alive_at)
         finally:  # also when cancelled: because the server is away, as a rule
             keys = self._commit.keys(items)
-            self._suspects.lost(keys, lost.cause, at=lost.at, lived=lived)
+            self._suspects.lost(keys, lost.cause, at=lost.alive_at, lived=lived)
         return lived
 
     async def _end_backend(self) -> None:
@@ -180,117 +178,3 @@ class HandlerTransaction:
         group for their own, until their time is up."""
         if self._backend is not None:
             await best_effort(self._connections.rows(_END, pid=self._backend), CLOSE_SECONDS)
-
-    # The events after the first
-
-    async def _take_more(self, group: Group, host: LentSession) -> None:
-        """Handle what else waits, in the same transaction. Afterwards all of the group's items can
-        be committed, as far as the server knows."""
-        if not group.wants_more(host.inner.savepoints):
-            return
-        savepoint = EventSavepoint(host)
-        while group.wants_more(host.inner.savepoints):
-            if not await self._keep(group, savepoint, host, savepoint.renew):
-                return
-            item = group.take()
-            if item is None:
-                break
-            try:
-                await self._attempt_joined(item, savepoint, host)
-            except _Failed as failed:
-                group.fail(failed.error)
-                return
-            group.succeeded()
-        await self._keep(group, savepoint, host, savepoint.release)
-
-    async def _keep(
-        self,
-        group: Group,
-        savepoint: EventSavepoint,
-        host: LentSession,
-        send: Callable[[], Awaitable[None]],
-    ) -> bool:
-        """Release what the last event did. False: the server refuses that, and it is the doing of
-        this event, for those before it were released; or no savepoint can be set at all."""
-        try:
-            await send()
-        except Exception as error:
-            if await host.is_lost():
-                raise Lost(error) from error
-            if savepoint:
-                last = group.items[-1]
-                if len(group.items) == 1:
-                    raise GroupBroken(last) from error
-                await self._roll_back(last, savepoint, host)
-                group.spoiled(Alone(error))
-            return False
-        return True
-
-    async def _attempt_joined(
-        self, item: InFlight, savepoint: EventSavepoint, host: LentSession
-    ) -> None:
-        """Attempt *item* in its savepoint. Raises :class:`_Failed` when that is rolled back."""
-        try:
-            event = self._call.load(item)
-        except BaseException as unreadable:
-            raise _Failed(unreadable) from unreadable
-        session = LentSession(self._make_session(**_JOINED))
-        savepoint.is_fresh = False
-        if not session.is_async:
-            session.inner.after_handler = lambda: savepoint.pass_on(session.inner)
-        error: BaseException | None
-        try:
-            await session.join(host, event)
-            error = await self._handle([item], event, session, host)
-            if error is None and savepoint.is_fresh:
-                return
-            if not session.is_abandoned and not savepoint.is_fresh:
-                wrong = session.inner.take_back()
-                if error is None and wrong is None and savepoint.is_intact:
-                    # Nothing is committed yet: its hooks run, and events that wait are written.
-                    await session.commit_joined()
-                    return
-                error = session.inner.violation or error or wrong
-        except Exception as raised:  # noqa: BLE001 - hooks on the session may raise anything
-            error = raised
-        finally:
-            if not session.is_abandoned:
-                session.leave()
-        # Fresh: it returned in its thread as its time was up, and can't be undone alone.
-        if session.is_abandoned or error is None or savepoint.is_fresh:
-            raise GroupBroken(item)
-        raise _Failed(await self._judge_joined(item, error, savepoint, host))
-
-    async def _judge_joined(
-        self, item: InFlight, error: BaseException, savepoint: EventSavepoint, host: LentSession
-    ) -> BaseException:
-        """Undo what *item* did. Returns what its failure is. An error of the database may be due to
-        its group, whose locks and settings it had: it is attempted alone, uncounted."""
-        is_verdict = isinstance(error, (*_VERDICTS, HandlerMustNotCommit))
-        if not is_verdict and await host.is_lost():
-            raise Lost(error) from error
-        await self._roll_back(item, savepoint, host)
-        if is_verdict or not isinstance(error, SQLAlchemyError):
-            return error  # also one that is to be attempted alone
-        if is_unreachable(error):
-            self._suspects.troubled(self._commit.keys([item]), error)
-            return Again(error, "away")
-        return Alone(error)
-
-    async def _roll_back(
-        self, item: InFlight, savepoint: EventSavepoint, host: LentSession
-    ) -> None:
-        try:
-            await savepoint.roll_back()
-        except Exception as error:
-            raise GroupBroken(item) from error
-        if host.inner.is_lost() or not host.inner.is_still_begun():
-            raise GroupBroken(item)
-
-
-class _Failed(Exception):
-    """An event after the first failed, with *error*, and left nothing behind."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error

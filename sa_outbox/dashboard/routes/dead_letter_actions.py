@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from starlette.exceptions import HTTPException
 
+from sa_outbox.errors import InvalidEvent
 from sa_outbox.operations.dead_letters import count_dead_letters, show_dead_letter
+from sa_outbox.operations.edit_check import check_edit
 from sa_outbox.operations.resolution import (
     choose_dead_letters,
     discard_dead_letters,
@@ -113,8 +115,9 @@ class ResolvingAnswers(Answers):
         detail, frame = await self._editable(request), self.frame(request)
         text = visit_of(request).form.get("payload", "")
         try:
-            edited, _ = self._edited(detail, text)
-        except EditRefused as error:
+            edited, stored = self._edited(detail, text)
+            await anyio.to_thread.run_sync(self._check, detail, stored)
+        except (EditRefused, InvalidEvent) as error:
             refused = edit_page(frame, detail.letter, text, masked=1, wrong=str(error))
             return page(refused, 400)
         before, _ = self.dashboard.masks.numbered(parse(detail.payload))
@@ -129,7 +132,7 @@ class ResolvingAnswers(Answers):
         then = asked.choice(form, "then", ("replay", "stay")) or "stay"
         _, payload = self._edited(detail, form.get("payload", ""))
         letter, edits = detail.letter.id, asked.number(form, "edits")
-        operator, limits = operator_of(request), self.dashboard.outbox.settings.limits
+        operator, settings = operator_of(request), self.dashboard.outbox.settings
 
         def work(connection: Connection, tables: Tables) -> Resolved | None:
             edit_dead_letter(
@@ -139,7 +142,8 @@ class ResolvingAnswers(Answers):
                 operator,
                 edits=-1 if edits is None else edits,
                 payload=payload,
-                limits=limits,
+                limits=settings.limits,
+                admission=settings.admission,
             )
             if then == "stay":
                 return None
@@ -155,6 +159,12 @@ class ResolvingAnswers(Answers):
         edited = parse_edited(text)
         _, behind = self.dashboard.masks.numbered(parse(detail.payload))
         return edited, plain(self.dashboard.masks.restored(edited, behind))
+
+    def _check(self, detail: DeadLetterDetail, payload: object) -> None:
+        """Before it is shown: raises :class:`InvalidEvent` for what the program refuses."""
+        admission = self.dashboard.outbox.settings.admission
+        if admission is not None:
+            check_edit(admission, detail, payload)
 
     async def _editable(self, request: Request) -> DeadLetterDetail:
         if not visit_of(request).may_change:

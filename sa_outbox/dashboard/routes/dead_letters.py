@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
+from sa_outbox.operations.choices import dead_letter_choices
 from sa_outbox.operations.dead_letters import (
     DeadLetterFilter,
     count_dead_letters,
+    group_dead_letters,
     list_dead_letters,
     show_dead_letter,
 )
 
 from .. import query
 from ..views.dead_letter_actions import DONE, letter_actions, notice
+from ..views.dead_letter_groups import dead_letter_groups_page
 from ..views.dead_letters import (
     FILTERS,
     REASONS,
@@ -37,6 +40,8 @@ class DeadLetterAnswers(Answers):
     async def all(self, request: Request) -> Response:
         given = request.query_params
         wanted = filter_of(given)
+        if query.choice(given, "group", ("error",)):
+            return await self._by_error(request, wanted)
         found = await self.read(
             list_dead_letters,
             wanted,
@@ -45,7 +50,15 @@ class DeadLetterAnswers(Answers):
         )
         matching = await self.read(count_dead_letters, wanted)
         kept = {name: given.get(name, "") for name in (*FILTERS, "before")}
-        return page(dead_letters_page(self.frame(request), found, matching, kept, describe(given)))
+        known, said = await self.read(dead_letter_choices), describe(given)
+        return page(dead_letters_page(self.frame(request), found, matching, known, kept, said))
+
+    async def _by_error(self, request: Request, wanted: DeadLetterFilter) -> Response:
+        limit = self.dashboard.settings.page_size
+        found = await self.read(group_dead_letters, wanted, limit=limit)
+        kept = {name: request.query_params.get(name, "") for name in FILTERS}
+        known = await self.read(dead_letter_choices)
+        return page(dead_letter_groups_page(self.frame(request), found, limit, known, kept))
 
     async def one(self, request: Request) -> Response:
         found = await self.read(show_dead_letter, number_of(request))
@@ -72,6 +85,7 @@ def filter_of(given: Mapping[str, str]) -> DeadLetterFilter:
         tenant=query.typed(given, "tenant"),
         reason=query.choice(given, "reason", REASONS),
         code=query.typed(given, "code"),
+        fingerprint=query.typed(given, "fingerprint"),
         since=query.moment(given, "since"),
         until=query.moment(given, "until"),
         resolution=resolution or "open",

@@ -8,9 +8,12 @@ from uuid import UUID
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from sa_outbox.operations.causation import causation_of
+from sa_outbox.operations.choices import event_choices
 from sa_outbox.operations.events import EventFilter, list_events, show_event
 
 from .. import query
+from ..views.causation import causation_panel
 from ..views.events import event_address, event_page, events_page
 from ..views.overview import live_texts, overview_page
 from .reply import Answers, lead_to, page
@@ -55,7 +58,8 @@ class LookingAnswers(Answers):
             limit=self.dashboard.settings.page_size,
         )
         kept = {name: given.get(name, "") for name in _FIELDS}
-        return page(events_page(frame, found, kept))
+        known = await self.read(event_choices)
+        return page(events_page(frame, found, known, kept))
 
     async def event(self, request: Request) -> Response:
         wanted = _identity(request.path_params["event_id"])
@@ -64,7 +68,11 @@ class LookingAnswers(Answers):
             found = await self.read(show_event, event_id=wanted, listeners=listeners)
         else:
             found = await self.read(show_event, position=wanted, listeners=listeners)
-        return page(event_page(self.frame(request), found, self.dashboard.masks))
+        frame, drawn = self.frame(request), None
+        if found.position is not None:
+            tree = await self.read(causation_of, found.event_id, listeners=listeners)
+            drawn = causation_panel(frame, tree)
+        return page(event_page(frame, found, self.dashboard.masks, drawn))
 
 
 def _identity(text: str) -> UUID | int:

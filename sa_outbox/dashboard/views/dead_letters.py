@@ -1,14 +1,13 @@
-"""Dead letters: the list with its filters, and one with the errors of every attempt."""
+"""Dead letters: the list with its filters, and one with what is known of it."""
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from typing import TYPE_CHECKING, Final, get_args
 
 from sa_outbox.policy.delivery import Reason
 
 from .. import html as h
+from .attempt_errors import attempt_errors
 from .events import event_address, stored_json
 from .layout import Frame, heading, panel
 from .listeners import address_of
@@ -19,17 +18,19 @@ from .parts import (
     facts,
     field,
     moment,
+    named,
     pager,
     query,
     state,
+    suggestions,
     table,
     value,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
+    from sa_outbox.operations.choices import Choices
     from sa_outbox.operations.dead_letters import DeadLetter, DeadLetterDetail, DeadLetterPage
 
     from ..html import Child, Markup
@@ -43,6 +44,7 @@ FILTERS: Final = (
     "tenant",
     "reason",
     "code",
+    "fingerprint",
     "since",
     "until",
     "resolution",
@@ -63,7 +65,12 @@ def resolution_of(letter: DeadLetter) -> Markup:
 
 
 def dead_letters_page(
-    frame: Frame, page: DeadLetterPage, matching: int, asked: Mapping[str, str], notice: Child
+    frame: Frame,
+    page: DeadLetterPage,
+    matching: int,
+    known: Choices,
+    asked: Mapping[str, str],
+    notice: Child,
 ) -> str:
     at = "/dead-letters"
     first = frame.url(query(at, {**asked, "before": ""})) if asked.get("before") else None
@@ -78,7 +85,7 @@ def dead_letters_page(
             "Dead letters", under="Deliveries that were given up, each with its copy of the event."
         ),
         notice,
-        _search(frame, asked),
+        search(frame, known, asked, by_error=False),
         panel(
             f"{count(matching)} found",
             _list(frame, page.letters, matching, asked),
@@ -88,18 +95,27 @@ def dead_letters_page(
     )
 
 
-def _search(frame: Frame, asked: Mapping[str, str]) -> Markup:
+def search(frame: Frame, known: Choices, asked: Mapping[str, str], *, by_error: bool) -> Markup:
+    """The form, which leads back to the same kind of list; and a link to the other kind."""
+    other = {**asked, "group": "" if by_error else "error", "before": ""}
+
     def titled(names: Sequence[str], blank: str | None = None) -> list[tuple[str, str]]:
         listed = [(each, each) for each in names]
         return listed if blank is None else [("", blank), *listed]
 
     return h.form(
         h.div(
-            field("listener", "Listener", asked.get("listener")),
-            field("type", "Event type", asked.get("type"), placeholder="order.*"),
+            choices(
+                "listener", "Listener", named(known.listeners, asked.get("listener")),
+                asked.get("listener"),
+            ),
+            suggestions(
+                "type", "Event type", known.event_types, asked.get("type"), placeholder="order.*"
+            ),
             field("key", "Key", asked.get("key")),
-            field("tenant", "Tenant", asked.get("tenant")),
+            suggestions("tenant", "Tenant", known.tenants, asked.get("tenant")),
             field("code", "Error code", asked.get("code")),
+            field("fingerprint", "Error fingerprint", asked.get("fingerprint")),
             choices("reason", "Given up because", titled(REASONS, "any"), asked.get("reason")),
             choices("resolution", "Resolution", titled(RESOLUTIONS), asked.get("resolution")),
             field("since", "Since (UTC)", asked.get("since"), type="datetime-local", step=1),
@@ -107,8 +123,13 @@ def _search(frame: Frame, asked: Mapping[str, str]) -> Markup:
             class_="fields",
         ),
         h.div(
+            h.input_(type="hidden", name="group", value="error") if by_error else None,
             h.button("Search", type="submit", class_="main"),
             h.a("Clear", href=frame.url("/dead-letters")),
+            h.a(
+                "One by one" if by_error else "Group by error",
+                href=frame.url(query("/dead-letters", other)),
+            ),
             class_="actions",
         ),
         method="get",
@@ -116,7 +137,7 @@ def _search(frame: Frame, asked: Mapping[str, str]) -> Markup:
         class_="search panel",
         role="search",
         aria_label="Dead letters",
-    )
+    )  # fmt: skip
 
 
 def _list(
@@ -191,7 +212,7 @@ def dead_letter_page(
         notice,
         facts(*_facts(frame, letter)),
         actions,
-        panel("Errors", _errors(detail.errors), note="of every attempt, the oldest first"),
+        panel("Errors", attempt_errors(detail.errors), note="of every attempt, the oldest first"),
         panel(
             "Payload",
             stored_json(detail.payload, masks, "Payload"),
@@ -203,6 +224,14 @@ def dead_letter_page(
     )
 
 
+def _fingerprint(frame: Frame, letter: DeadLetter) -> Child:
+    """Its fingerprint, which leads to all open ones that have it."""
+    given = letter.error_fingerprint
+    if given is None:
+        return value(None)
+    return h.a(value(given), href=frame.url(query("/dead-letters", {"fingerprint": given})))
+
+
 def _facts(frame: Frame, letter: DeadLetter) -> list[tuple[str, Child]]:
     found: list[tuple[str, Child]] = [
         ("Listener", h.a(value(letter.listener), href=address_of(frame, letter.listener))),
@@ -212,6 +241,7 @@ def _facts(frame: Frame, letter: DeadLetter) -> list[tuple[str, Child]]:
         ("Tenant", value(letter.tenant)),
         ("Given up (UTC)", moment(letter.failed_at)),
         ("Because", letter.reason),
+        ("Error", _fingerprint(frame, letter)),
         ("Attempts", f"{letter.attempts}, {letter.crashes} crashes" if letter.crashes
          else str(letter.attempts)),
     ]  # fmt: skip
@@ -222,36 +252,3 @@ def _facts(frame: Frame, letter: DeadLetter) -> list[tuple[str, Child]]:
             ("Why", value(letter.resolved_why)),
         ]
     return found
-
-
-def _errors(errors: Sequence[Mapping[str, Any]]) -> Markup:
-    if not errors:
-        return h.p("No error was kept.", class_="empty")
-    return h.ol([_error(each) for each in errors], class_="errors")
-
-
-def _error(error: Mapping[str, Any]) -> Markup:
-    """A stored error; perhaps of an older version, so none of its fields is assumed."""
-    causes = error.get("causes")
-    listed = causes if isinstance(causes, list) else []
-    return h.li(
-        h.p(
-            h.strong(f"Attempt {_text(error.get('attempt'))}"),
-            h.code(value(_text(error.get("code")))),
-            h.span(value(_text(error.get("error"))), class_="note"),
-            h.span(_at(error.get("at")), class_="note"),
-        ),
-        h.pre(value(_text(error.get("message"))), tabindex="0"),
-        [h.p("caused by ", value(_text(each)), class_="note") for each in listed],
-    )
-
-
-def _text(stored: object) -> str:
-    return stored if isinstance(stored, str) else json.dumps(stored)
-
-
-def _at(stored: object) -> Child:
-    try:
-        return moment(datetime.fromisoformat(str(stored))) if stored is not None else None
-    except ValueError:
-        return value(str(stored))

@@ -19,6 +19,7 @@ from .parts import (
     pager,
     query,
     state,
+    suggestions,
     table,
     value,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sa_outbox.client.status import ListenerStatus
+    from sa_outbox.operations.choices import Choices
     from sa_outbox.operations.events import EventDetail, EventPage, EventSummary
 
     from ..html import Child, Markup
@@ -41,7 +43,7 @@ _COLUMNS = (
     Column("Written (UTC)"),
 )
 
-_TONES: dict[str, Tone] = {
+TONES: dict[str, Tone] = {
     "pending": "info",
     "running": "info",
     "succeeded": "good",
@@ -52,7 +54,7 @@ _TONES: dict[str, Tone] = {
 }
 
 
-def events_page(frame: Frame, page: EventPage, asked: Mapping[str, str]) -> str:
+def events_page(frame: Frame, page: EventPage, known: Choices, asked: Mapping[str, str]) -> str:
     first = frame.url(query("/events", {**asked, "before": ""})) if asked.get("before") else None
     following = (
         None
@@ -62,7 +64,7 @@ def events_page(frame: Frame, page: EventPage, asked: Mapping[str, str]) -> str:
     return frame.page(
         "Events",
         heading("Events", under="Newest first. Only retained events are listed."),
-        _search(frame, asked),
+        _search(frame, known, asked),
         panel(
             "Found",
             table(
@@ -77,12 +79,14 @@ def events_page(frame: Frame, page: EventPage, asked: Mapping[str, str]) -> str:
     )
 
 
-def _search(frame: Frame, asked: Mapping[str, str]) -> Markup:
+def _search(frame: Frame, known: Choices, asked: Mapping[str, str]) -> Markup:
     return h.form(
         h.div(
-            field("type", "Type", asked.get("type"), placeholder="order.*"),
+            suggestions(
+                "type", "Type", known.event_types, asked.get("type"), placeholder="order.*"
+            ),
             field("key", "Key", asked.get("key")),
-            field("tenant", "Tenant", asked.get("tenant")),
+            suggestions("tenant", "Tenant", known.tenants, asked.get("tenant")),
             field("id", "Event id or position", asked.get("id"), spellcheck="false"),
             field("since", "Since (UTC)", asked.get("since"), type="datetime-local", step=1),
             field("until", "Until (UTC)", asked.get("until"), type="datetime-local", step=1),
@@ -115,7 +119,7 @@ def event_address(frame: Frame, event_id: object) -> str:
     return frame.url(f"/events/{event_id}")
 
 
-def event_page(frame: Frame, event: EventDetail, masks: Masks) -> str:
+def event_page(frame: Frame, event: EventDetail, masks: Masks, causation: Child = None) -> str:
     summary = event.summary
     return frame.page(
         event.event_type or "Event",
@@ -131,6 +135,7 @@ def event_page(frame: Frame, event: EventDetail, masks: Masks) -> str:
             ("Priority", str(summary.priority) if summary else NOTHING),
         ),
         _path(frame, event),
+        causation,
         panel("Payload", stored_json(event.payload, masks, "Payload")),
         panel("Headers", stored_json(event.headers, masks, "Headers")),
         at="/events",
@@ -182,8 +187,8 @@ def _step(frame: Frame, name: str, each: ListenerStatus) -> Markup:
         )
     return h.li(
         h.a(value(name), href=address_of(frame, name)),
-        state(each.state, _TONES[each.state]),
+        state(each.state, TONES[each.state]),
         *said,
         error,
-        class_=_TONES[each.state],
+        class_=TONES[each.state],
     )

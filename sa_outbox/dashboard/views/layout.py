@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 _PAGES: Final = (
     ("/", "Overview"),
     ("/listeners", "Listeners"),
+    ("/deliveries", "Deliveries"),
     ("/events", "Events"),
     ("/dead-letters", "Dead letters"),
+    ("/crons", "Crons"),
+    ("/endpoints", "Endpoints"),
+    ("/catalogue", "Catalogue"),
+    ("/audit", "Audit"),
 )
 
 
@@ -86,10 +91,10 @@ class Frame:
     def _who(self) -> Markup:
         visitor = self.visit.visitor
         assert visitor is not None  # noqa: S101 - for the type
-        role = "read-only" if self.settings.read_only else visitor.role
+        role, may = ("operator", "may change") if self.may_change else ("read-only", "may look")
         sign_out = h.button("Sign out", type="submit", class_="quiet")
         return h.div(
-            h.span(h.bdi(visitor.name), h.span(role, class_="role"), class_="visitor"),
+            h.span(h.bdi(visitor.name), h.span(role, class_="role", title=may), class_="visitor"),
             self.post("/logout", sign_out) if self.visit.can_sign_out else None,
             class_="who",
         )

@@ -66,8 +66,9 @@ def _last_error(each: ListenerOverview, seen: Overview) -> Child:
 
 
 def listeners_page(frame: Frame, seen: Overview) -> str:
+    durations = h.a("Durations", href=frame.url("/durations"), class_="button")
     return frame.page(
-        "Listeners", heading("Listeners"), panel("All", listeners_table(frame, seen)),
+        "Listeners", heading("Listeners", durations), panel("All", listeners_table(frame, seen)),
         at="/listeners",
     )  # fmt: skip
 

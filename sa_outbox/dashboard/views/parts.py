@@ -157,6 +157,33 @@ def choices(name: str, title: str, options: Sequence[tuple[str, str]], given: st
     return h.label(title, h.select(listed, name=name))
 
 
+def named(names: Sequence[str], asked: str | None) -> list[tuple[str, str]]:
+    """All of them, and the one that was asked for: it may be gone meanwhile."""
+    known = [*names, *([asked] if asked and asked not in names else [])]
+    return [("", "any"), *((each, each) for each in known)]
+
+
+def suggestions(
+    name: str, title: str, known: Sequence[str], given: str | None, **attributes: str
+) -> Markup:
+    """A field to choose from what there is, or to type something else into."""
+    return h.label(
+        title,
+        h.input_(
+            name=name, value=given or "", list=f"{name}-list", autocomplete="off", **attributes
+        ),
+        h.datalist([h.option(value=each) for each in known], id=f"{name}-list"),
+    )
+
+
+def owner(text: str | None) -> Markup:
+    """A process: its host and number, and on demand what tells it from others of these."""
+    if text is None:
+        return h.span(NOTHING, class_="none")
+    shown = visible(text)
+    return h.code(shown.rpartition(":")[0] or shown, title=shown)
+
+
 def json_block(text: str, title: str) -> Markup:
     return h.pre(
         h.code(visible(text)), class_="json", tabindex="0", role="region", aria_label=title

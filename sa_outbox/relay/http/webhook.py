@@ -87,6 +87,7 @@ class Webhook:
     keeps_order = False
     takes_batches = False
     attribute_prefix = "ce-"
+    protocol = "http"
     retry = RETRY
 
     def __init__(

@@ -56,6 +56,7 @@ class Kafka:
     keeps_order = True
     takes_batches = True
     attribute_prefix = "ce_"
+    protocol = "kafka"
 
     def __init__(
         self,

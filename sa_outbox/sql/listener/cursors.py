@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_ERRORS = 50
 """Maximum number of errors kept per delivery: the first, and the latest ones."""
+MAX_TRACEBACKS = 10
+"""Maximum number of tracebacks kept per delivery: of the first error, and of the latest ones."""
 
 _TERM = (
     "name = :name AND partition = :part AND lease_token = :token AND last_processed_id = :old"
@@ -44,18 +46,29 @@ _TYPES = (
     bindparam("owner", type_=Text),
 )
 
+_WANTED = (
+    bindparam("types", type_=ARRAY(Text)),
+    bindparam("filter", type_=Text),
+    bindparam("tenant", type_=Text),
+    bindparam("order", type_=Text),
+)
+
 # In one write, an event that failed before may be done and the next one may fail.
 _EARLIER = "CASE WHEN retry_position = :held THEN errors ELSE CAST('[]' AS jsonb) END"
 
 
 def with_error(column: str, parameter: str) -> str:
     """SQL for *column* (a jsonb array of errors) with one more error and its time appended;
-    bounded."""
-    return (
-        f"CASE WHEN jsonb_array_length({column}) >= {MAX_ERRORS} THEN ({column}) - 1"
-        f" ELSE {column} END"
-        f" || jsonb_build_array({parameter} || jsonb_build_object('at', {NOW}))"
-    )
+    bounded. What somebody else has written there, that is no array, is the first error."""
+    latest = MAX_TRACEBACKS - 1
+    return f"""(
+        SELECT CASE WHEN jsonb_array_length(kept) >= {MAX_ERRORS} THEN kept - 1 ELSE kept END
+            || jsonb_build_array({parameter} || jsonb_build_object('at', {NOW}))
+        FROM (SELECT CASE WHEN jsonb_array_length(given) > {latest}
+                          THEN given #- '{{-{latest},traceback}}' ELSE given END AS kept
+              FROM (SELECT CASE jsonb_typeof({column}) WHEN 'array' THEN {column}
+                                ELSE jsonb_build_array({column}) END AS given) AS found
+             ) AS bounded)"""
 
 
 def register(tables: Tables) -> TextClause:
@@ -67,9 +80,13 @@ def register(tables: Tables) -> TextClause:
     """
     listeners = quoted(tables.listeners)
     columns = (
-        "(name, partition, partition_count, last_processed_id, gaps, fingerprint, event_types)"
+        "(name, partition, partition_count, last_processed_id, gaps, fingerprint, event_types,"
+        " payload_filter, tenant, ordering)"
     )
-    values = ":count, :position, CAST(:gaps AS jsonb), :fingerprint, :types"
+    values = (
+        ":count, :position, CAST(:gaps AS jsonb), :fingerprint, :types, CAST(:filter AS jsonb),"
+        " :tenant, :order"
+    )
     return text(
         f"""
         WITH retained AS MATERIALIZED (
@@ -90,28 +107,32 @@ def register(tables: Tables) -> TextClause:
         bindparam("position", type_=BigInteger),
         bindparam("gaps", type_=Text),
         bindparam("fingerprint", type_=Text),
-        bindparam("types", type_=ARRAY(Text)),
+        *_WANTED,
     )
 
 
 def describe(tables: Tables) -> TextClause:
-    """Record which event :types the listener :name listens to, for those who count its backlog.
-    Locks its rows for a moment."""
+    """Record which events the listener :name gets, for those who count its backlog or ask for the
+    status of an event: :types, :filter (JSON), :tenant; and its :order. Locks its rows for a
+    moment."""
     return text(
         f"""
-        UPDATE {quoted(tables.listeners)} SET event_types = :types
-        WHERE name = :name AND event_types IS DISTINCT FROM :types
+        UPDATE {quoted(tables.listeners)}
+        SET event_types = :types, payload_filter = CAST(:filter AS jsonb), tenant = :tenant,
+            ordering = :order
+        WHERE name = :name
         """
-    ).bindparams(bindparam("name", type_=Text), bindparam("types", type_=ARRAY(Text)))
+    ).bindparams(bindparam("name", type_=Text), *_WANTED)
 
 
 def registered(tables: Tables) -> TextClause:
     """Every listener the database knows: name, position (of the partition that is furthest behind),
-    number of partitions, and the event types that it listens to (those of one partition)."""
+    number of partitions, and what ``describe`` recorded (of one partition)."""
     return text(
         f"""
         SELECT name, min(last_processed_id) AS position, max(partition_count) AS count,
-               min(event_types) AS types
+               min(event_types) AS types, min(CAST(payload_filter AS text)) AS filter,
+               min(tenant) AS tenant, min(ordering) AS order
         FROM {quoted(tables.listeners)} GROUP BY name ORDER BY name
         """
     )

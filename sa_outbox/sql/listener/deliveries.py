@@ -93,14 +93,15 @@ def bury(tables: Tables) -> TextClause:
         f"""
         INSERT INTO {quoted(tables.dead_letters)} (
             listener, position, event_id, event_type, key, tenant, payload, headers, run_at,
-            priority, event_created_at, reason, attempts, crashes, errors)
+            priority, event_created_at, reason, attempts, crashes, errors, error_fingerprint)
         SELECT :listener, o.id, o.event_id, {_unless("texts", "event_type", in_ascii)},
                {_unless("texts", "key", in_ascii)}, {_unless("texts", "tenant", in_ascii)},
                {_unless("payload", "payload", lambda _: "CAST('null' AS jsonb)")},
                {_unless("headers", "headers", lambda _: "CAST('{}' AS jsonb)")},
                o.run_at, o.priority, o.created_at, b.reason, b.attempts, b.crashes,
                CASE WHEN b.failure IS NULL THEN {earlier}
-                    ELSE {with_error(earlier, "b.failure")} END
+                    ELSE {with_error(earlier, "b.failure")} END,
+               coalesce(b.failure, {earlier} -> -1) ->> 'fingerprint'
         FROM jsonb_to_recordset(CAST(:document AS jsonb)) AS b (
             position bigint, reason text, attempts integer, crashes integer, failure jsonb,
             no_payload boolean, no_headers boolean, no_texts boolean)
@@ -195,3 +196,21 @@ def next_due(tables: Tables) -> TextClause:
           AND NOT position = ANY (:taken)
         """
     ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))
+
+
+def next_due_of_all(tables: Tables) -> TextClause:
+    """Seconds until a delivery of one of the listeners :names is due, or the retry of an event that
+    one of them waits at; None if there is none.
+
+    Takes no locks. Served by the index on due deliveries; the listeners are few.
+    """
+    return text(
+        f"""
+        SELECT CAST(extract(epoch FROM least(
+            (SELECT min(due_at) FROM {quoted(tables.deliveries)}
+             WHERE listener = ANY (:names) AND state IN ('scheduled', 'parked')
+               AND range IS NULL),
+            (SELECT min(retry_after) FROM {quoted(tables.listeners)}
+             WHERE name = ANY (:names) AND retry_count > 0)) - {NOW}) AS float8)
+        """
+    ).bindparams(bindparam("names", type_=ARRAY(Text)))

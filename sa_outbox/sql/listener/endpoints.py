@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam
-from sqlalchemy.types import Text
+from sqlalchemy.types import Integer, Text
 
 from ..server.names import quoted
 from ..server.timed_text import text
@@ -25,6 +25,20 @@ _COLUMNS = (
 def all_endpoints(tables: Tables) -> TextClause:
     """Every endpoint, by name."""
     return text(f"SELECT {_COLUMNS} FROM {quoted(tables.endpoints)} ORDER BY name")
+
+
+def shown(tables: Tables) -> TextClause:
+    """Up to :limit endpoints by name, or only :name unless that is NULL: name, url, settings (JSON
+    as text), disabled_at, disabled_why, created_at, updated_at. Never a secret: a role without the
+    right to read those runs it. Takes no locks."""
+    return text(
+        f"""
+        SELECT name, url, CAST(settings AS text) AS settings, disabled_at, disabled_why, created_at,
+            updated_at
+        FROM {quoted(tables.endpoints)} WHERE :name IS NULL OR name = :name
+        ORDER BY name LIMIT :limit
+        """
+    ).bindparams(bindparam("name", type_=Text), bindparam("limit", type_=Integer))
 
 
 def one_endpoint(tables: Tables) -> TextClause:
@@ -61,6 +75,14 @@ def put(tables: Tables) -> TextClause:
         WHERE name = :name RETURNING name
         """
     ).bindparams(bindparam("bearer", type_=Text))
+
+
+def configure(tables: Tables) -> TextClause:
+    """Give :name these :settings."""
+    return text(
+        f"UPDATE {quoted(tables.endpoints)} SET settings = CAST(:settings AS jsonb),"
+        f" updated_at = {NOW} WHERE name = :name RETURNING name"
+    )
 
 
 def disable(tables: Tables) -> TextClause:

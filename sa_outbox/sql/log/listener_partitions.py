@@ -137,7 +137,7 @@ def add_partitions(tables: Tables) -> TextClause:
     """Create the partitions of :name from :first to the last, like its first one."""
     columns = (
         "partition_count, last_processed_id, gaps, revision, lease_token, crashes, paused_at,"
-        " fingerprint, event_types"
+        " fingerprint, event_types, payload_filter, tenant, ordering"
     )
     return text(
         f"""

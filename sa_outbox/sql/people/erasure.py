@@ -182,7 +182,7 @@ def forget_errors(tables: Tables) -> TextClause:
             WHERE d.listener = l.name AND d.position = :position AND d.last_error = l.last_error
         ) OR EXISTS (
             SELECT FROM {quoted(tables.dead_letters)} AS d
-            CROSS JOIN LATERAL jsonb_array_elements(d.errors) AS error
+            CROSS JOIN LATERAL jsonb_path_query(d.errors, '$[*]') AS error
             WHERE d.event_id = :event_id AND d.listener = l.name
               AND error ->> 'message' = l.last_error))
         """

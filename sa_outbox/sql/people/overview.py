@@ -34,8 +34,18 @@ WANTS = r"""
               FROM unnest(l.event_types) AS one WHERE one LIKE '!%') AS others"""
 """For a listener ``l``: the event types that it listens to, and among these others that it does
 not, as LIKE patterns. All types if no consumer has described it yet."""
-MATCHES = """((wants.everything OR o.event_type LIKE ANY (wants.patterns))
-              AND NOT o.event_type LIKE ANY (wants.others))"""
+MAX_COMPARED_BYTES = 8192
+"""Stored bytes of a payload up to which it is compared with a filter."""
+
+MATCHES = f"""CASE
+    WHEN NOT (wants.everything OR o.event_type LIKE ANY (wants.patterns))
+         OR o.event_type LIKE ANY (wants.others)
+         OR (l.tenant IS NOT NULL AND o.tenant IS DISTINCT FROM l.tenant) THEN false
+    WHEN l.payload_filter IS NULL OR pg_column_size(o.payload) > {MAX_COMPARED_BYTES} THEN true
+    ELSE o.payload @> l.payload_filter END"""
+"""Whether a listener ``l`` that ``wants`` these types gets an event ``o``. CASE, because its order
+is kept: no payload is read that need not be. A large one counts, unread: a thousand of them would
+take seconds."""
 _SECONDS = "CAST(extract(epoch FROM {}) AS float8)"
 
 
@@ -79,10 +89,10 @@ def cursors(names: Names, *, most: int = MAX_COUNTED) -> str:
     """A row for each partition of each listener, in order.
 
     ``looked_at``: events of any type above its cursor, up to *most*; ``above``: those of them that
-    are of the listener's types; ``in_gaps``: ids below it that are not settled, or may still
-    appear, without events of other types; ``age``: seconds since the oldest event of its types was
-    written (None: there is none). If *most* were examined and none is of its types, the age of the
-    last of them as an upper bound.
+    the listener gets, by its types, its filter and its tenant; ``in_gaps``: ids below it that are
+    not settled, or may still appear, without other events; ``age``: seconds since the oldest event
+    that it gets was written (None: there is none). If *most* were examined and it gets none of
+    them, the age of the last of them as an upper bound.
 
     Takes no locks. Up to *most* rows of the log for each partition by its primary key, and some in
     its gaps; partitions of the log that end below the cursor are pruned at run time.

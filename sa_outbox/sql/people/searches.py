@@ -35,8 +35,8 @@ _DEAD = (
     "d.id, d.listener, d.position, d.event_id, d.event_type, d.key, d.tenant,"
     " d.event_created_at, d.priority, d.reason, d.attempts, d.crashes, d.failed_at,"
     " d.resolution, d.resolved_at, d.resolved_by, d.resolved_why, d.edits,"
-    " d.errors -> -1 ->> 'code' AS error_code, d.errors -> -1 ->> 'message' AS error_message, "
-    + _RUN_AT.format("d")
+    " d.errors -> -1 ->> 'code' AS error_code, d.errors -> -1 ->> 'message' AS error_message,"
+    " d.error_fingerprint, " + _RUN_AT.format("d")
 )
 _PATTERNS = "({0}.event_type = ANY (:names) OR {0}.event_type LIKE ANY (:patterns))"
 
@@ -55,6 +55,7 @@ _DEAD_CONDITIONS = {
     "tenant": "d.tenant = :tenant",
     "reason": "d.reason = :reason",
     "code": "d.errors -> -1 ->> 'code' = :code",
+    "fingerprint": "d.error_fingerprint = :fingerprint",
     "event_id": "d.event_id = :event_id",
     "since": "d.failed_at >= :since",
     "until": "d.failed_at < :until",
@@ -68,7 +69,7 @@ _TYPES: dict[str, BindParameter[object]] = {
     "event_id": bindparam("event_id", type_=Uuid),
     **{
         name: bindparam(name, type_=Text)
-        for name in ("listener", "key", "tenant", "reason", "code", "resolution")
+        for name in ("listener", "key", "tenant", "reason", "code", "fingerprint", "resolution")
     },
 }
 
@@ -160,6 +161,40 @@ def count_dead_letters(tables: Tables, given: Sequence[str]) -> TextClause:
         """,
         given,
     ).bindparams(bindparam("most", type_=BigInteger))
+
+
+def dead_letter_groups(tables: Tables, given: Sequence[str]) -> TextClause:
+    """Dead letters that match the named conditions *given*, by the fingerprint of their last
+    error; up to :limit groups, the largest first. Each with its count, first and last time, up to
+    ten of its listeners and how many there are, and the newest of them as a sample.
+
+    Takes no locks. Reads only the index on errors of unresolved ones, if no condition needs more.
+    """
+    dead = quoted(tables.dead_letters)
+    return _with_types(
+        f"""
+        WITH parts AS (
+            SELECT d.error_fingerprint, d.listener, count(*) AS count, max(d.id) AS sample,
+                   min(d.failed_at) AS first_at, max(d.failed_at) AS last_at
+            FROM {dead} AS d
+            WHERE true{_also(_DEAD_CONDITIONS, given)}
+            GROUP BY d.error_fingerprint, d.listener
+        ), largest AS (
+            SELECT error_fingerprint, CAST(sum(count) AS bigint) AS count, max(sample) AS sample,
+                   min(first_at) AS first_at, max(last_at) AS last_at,
+                   count(*) AS listener_count,
+                   (array_agg(listener ORDER BY count DESC, listener))[1:10] AS listeners
+            FROM parts GROUP BY error_fingerprint
+            ORDER BY sum(count) DESC, max(sample) DESC LIMIT :limit
+        )
+        SELECT g.*, d.event_type, d.errors -> -1 ->> 'error' AS error_class,
+               d.errors -> -1 ->> 'code' AS error_code,
+               left(d.errors -> -1 ->> 'message', 500) AS error_message
+        FROM largest AS g JOIN {dead} AS d ON d.id = g.sample
+        ORDER BY g.count DESC, g.sample DESC
+        """,
+        given,
+    ).bindparams(bindparam("limit", type_=Integer))
 
 
 def dead_letter(tables: Tables) -> TextClause:

@@ -26,9 +26,10 @@ def status(tables: Tables, *, filtered: bool = False, audited: bool = False) -> 
 
     A row for each listener that the database knows or has a trace of, one without a listener if
     there is none. No row if nothing is known about the event. ``position`` is NULL when it is no
-    longer in the log. ``met``: if *filtered*, those of :filters that its payload meets. One
-    statement, so one snapshot: while a delivery moves from one table to another, two would see it
-    in both, or in none. *audited*: successes are in the audit.
+    longer in the log. ``met``: if *filtered*, those of :filters that its payload meets.
+    ``only_tenant`` and ``only_where``: what the listener is registered for. One statement, so one
+    snapshot: while a delivery moves from one table to another, two would see it in both, or in
+    none. *audited*: successes are in the audit.
 
     Takes no locks. Served by the index on event ids and primary keys; the dead letters are scanned,
     since they have no index on events.
@@ -48,7 +49,7 @@ def status(tables: Tables, *, filtered: bool = False, audited: bool = False) -> 
                 WHERE tenant = :tenant AND event_type = :event_type AND key = :key
                   AND expires_at > {NOW})) AS event_id
         ), event AS MATERIALIZED (
-            SELECT id, event_type, key, created_at, {known} AS met FROM {log_name(tables)}
+            SELECT id, event_type, key, tenant, created_at, {known} AS met FROM {log_name(tables)}
             WHERE event_id = (SELECT event_id FROM wanted)
         ), dead AS MATERIALIZED (
             SELECT DISTINCT ON (listener) listener, position, event_type, event_created_at,
@@ -70,7 +71,10 @@ def status(tables: Tables, *, filtered: bool = False, audited: bool = False) -> 
             coalesce(event.created_at, dead.event_created_at) AS created_at, event.met,
             coalesce(event.id > l.last_processed_id OR {holds("l.gaps", "event.id")}, false)
                 AS untaken,
-            l.event_types, event.id = l.retry_position AS held, l.retry_count, l.retry_after,
+            event.tenant, l.event_types, l.tenant AS only_tenant,
+            CAST(l.payload_filter AS text) AS only_where,
+            has_column_privilege('{log_name(tables)}', 'payload', 'SELECT') AS reads_payloads,
+            event.id = l.retry_position AS held, l.retry_count, l.retry_after,
             l.last_error_code AS held_code, l.last_error AS held_error,
             d.state, d.attempts, d.due_at, d.last_error_code, d.last_error, d.cancel_reason,
             d.updated_at AS changed_at, d.range IS NOT NULL AS requested_or_taken,

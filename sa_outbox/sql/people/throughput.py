@@ -1,4 +1,4 @@
-"""How many events of their types listeners have passed."""
+"""How many of their events listeners have passed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def passed(tables: Tables) -> TextClause:
     """For each of the listeners :names whose cursor went from one of :lows to one of :highs: name;
     ids, from the one to the other; looked_at, the events of any type among the first of them, up to
-    1000; and own, those of these that are of its types.
+    1000; and own, those of these that it gets.
 
     Takes no locks. Rows of the log by its primary key.
     """

@@ -198,7 +198,8 @@ def take(tables: Tables) -> TextClause:
     of the ids in :taken (JSON, like gaps) with :upper as the highest, for :owner. Columns of a
     lease.
 
-    No row if someone moved or paused it since: then nothing is claimed.
+    No row if someone moved or paused it since: then nothing is claimed. Not :durable, a server that
+    crashes may lose the claim: ``consumer/queue/durability.py``.
     """
     return text(
         f"""
@@ -212,7 +213,8 @@ def take(tables: Tables) -> TextClause:
         INSERT INTO {quoted(tables.ranges)}
             (listener, last_processed_id, gaps, locked_by, lease_token, lease_expires_at)
         SELECT name, :upper, CAST(:taken AS jsonb), :owner, {FIRST_TERM}, {EXPIRY} FROM moved
-        RETURNING {LEASE}
+        RETURNING {LEASE},
+            CASE WHEN NOT :durable THEN set_config('synchronous_commit', 'off', true) END
         """
     ).bindparams(
         bindparam("name", type_=Text),
@@ -223,6 +225,7 @@ def take(tables: Tables) -> TextClause:
         bindparam("taken", type_=Text),
         bindparam("owner", type_=Text),
         bindparam("duration", type_=Double),
+        bindparam("durable", type_=Boolean),
     )
 
 

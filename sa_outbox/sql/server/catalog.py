@@ -193,11 +193,11 @@ def _literal(column: str | None) -> str:
 
 
 def own_everything(names: Names, role: str) -> str:
-    """Make *role* the owner of every table of the outbox, and of the log's partitions. Plain text,
-    for an operator to run. The sequences follow their tables."""
+    """Make *role* the owner of every table and view of the outbox, and of the log's partitions.
+    Plain text, for an operator to run. The sequences follow their tables."""
     suffixes = (
         *("", "meta", "listeners", "consumers", "deliveries", "ranges", "dead_letters"),
-        *("idempotency_keys", "audit", "inbox", "results", "crons", "endpoints"),
+        *("idempotency_keys", "audit", "inbox", "results", "crons", "endpoints", "backlog"),
     )
     tables = ", ".join(f"'{table_name(names, each)}'" for each in suffixes)
     whom = "'" + role.replace("'", "''") + "'"

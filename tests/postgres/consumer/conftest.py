@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Outbox, OutboxSession, RetryPolicy
 from sa_outbox.consumer import Consumer, ConsumerSettings
-from sa_outbox.consumer.connection.connections import APPLICATION_NAME
+from sa_outbox.consumer.connection.engines import APPLICATION_NAME
 from sa_outbox.consumer.queue import claim
 from sa_outbox.consumer.settle import buffer
 from sa_outbox.consumer.settle.writes import Write, plan

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
-from sa_outbox.consumer.connection.connections import connector
+from sa_outbox.consumer.connection.engines import connector
 from tests.support.loop_errors import reported
 
 from .conftest import Database, Producer, in_turns

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.connection.claim_shield import RELEASE_SECONDS
 from sa_outbox.consumer.connection.connections import Connections, Query
+from sa_outbox.consumer.lease.lease import RELEASE_SECONDS
 from sa_outbox.observe import RangeTaken
 from tests.support import comes_true
 from tests.support.drains import held_by

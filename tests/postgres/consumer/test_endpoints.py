@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sa_outbox import Outbox
 from sa_outbox.consumer.services import endpoints as serving
 from sa_outbox.consumer.shared import relay_backoff
+from sa_outbox.errors import ConfigError, NotFinished
 from sa_outbox.observe import (
     AttemptFailed,
     DatabaseAway,
@@ -235,7 +237,9 @@ async def test_commands_say_what_they_did(command: Command) -> None:
     assert missing.exit_code == 1
     assert "no endpoint 'acme'" in missing.output
     added = await command("add", "acme", url, "--on", "order.*", "--secret-env", NAMED)
-    assert added.output == "endpoint acme: added, as listener webhook:acme\n"
+    first, from_when = added.output.splitlines()
+    assert first == "endpoint acme: added, as listener webhook:acme"
+    assert "once a running consumer has seen it: within about 5 s" in from_when
     again = await command("add", "acme", url, "--on", "order.*", "--secret-env", NAMED)
     assert again.exit_code == 2
     assert "already" in again.output
@@ -376,3 +380,107 @@ class TestDatabaseThatIsAway:
             await comes_true(lambda: running.recorder.of(DatabaseAway))
             running.consumer.stop()
             await comes_true(running.stopped.is_set)
+
+
+async def test_somebody_waits_until_an_endpoint_has_got_an_event(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    command: Command,
+    database: Database,
+    async_engine: AsyncEngine,
+) -> None:
+    outbox.webhooks(allow=LOCAL, ports="any")
+    chosen = ("--on", "order.*", "--tenant", "acme", "--where", '{"n": 1}')
+    async with receiving() as receiver:
+        await command("add", "acme", receiver.url, *chosen)
+        async with consuming(outbox):
+            await comes_true(lambda: database.value("SELECT count(*) FROM outbox_listeners") == 1)
+            with producer.open() as session:
+                wanted = session.add_event("order.placed", {"n": 1}, tenant="acme").event_id
+                unwanted = [
+                    session.add_event("order.placed", {"n": 2}, tenant="acme").event_id,
+                    session.add_event("order.placed", {"n": 1}, tenant="other").event_id,
+                    session.add_event("user.left", {"n": 1}, tenant="acme").event_id,
+                ]
+
+            status = await outbox.wait(async_engine, wanted, listener="webhook:acme")
+
+            assert (status.state, len(receiver.got)) == ("succeeded", 1)
+            for each in unwanted:
+                with pytest.raises(ConfigError, match="'webhook:acme' does not get this event"):
+                    await outbox.wait(async_engine, each, listener="webhook:acme")
+                with producer.open() as session:
+                    assert not outbox.status(session, each).listeners
+            with pytest.raises(ConfigError, match="no consumer has served an endpoint"):
+                await outbox.wait(async_engine, wanted, listener="webhook:acne")
+
+        await command("disable", "acme")
+        with producer.open() as session:
+            later = session.add_event("order.placed", {"n": 1}, tenant="acme").event_id
+        with pytest.raises(NotFinished, match="Is the endpoint enabled"):
+            await outbox.wait(
+                async_engine, later, listener="webhook:acme", timeout=timedelta(milliseconds=30)
+            )
+
+
+async def test_an_endpoint_that_is_changed_keeps_its_place_and_its_secret(
+    outbox: Outbox, producer: Producer, consuming: Consuming, command: Command, database: Database
+) -> None:
+    outbox.webhooks(allow=LOCAL, ports="any")
+    async with receiving() as receiver:
+        secret = await secret_of(
+            await command("add", "acme", receiver.url, "--on", "order.*", "--where", '{"n": 1}')
+        )
+        async with consuming(outbox):
+            await comes_true(lambda: database.value("SELECT count(*) FROM outbox_listeners") == 1)
+            producer.add(1, 2)
+            await comes_true(lambda: receiver.numbers(secret) == [1])
+        producer.add(3)  # while nobody works: it waits, and is looked at with the new filter
+
+        changed = await command("change", "acme", "--no-where", "--timeout", "3", "--why", "wider")
+
+        assert changed.output == (
+            "endpoint acme: timeout was 15.0, is 3.0\n"
+            'endpoint acme: where was {"n": 1}, is not set\n'
+        )
+        async with consuming(outbox):
+            await comes_true(lambda: receiver.numbers(secret) == [1, 3])
+            # A running consumer notices.
+            again = await command("change", "acme", "--on", "user.*", "--concurrency", "4")
+            assert again.output == 'endpoint acme: on was ["order.*"], is ["user.*"]\n'
+            await comes_true(
+                lambda: database.value("SELECT event_types FROM outbox_listeners") == ["user.*"]
+            )
+    record = database.rows(
+        "SELECT detail FROM outbox_audit WHERE action = 'endpoint changed' ORDER BY id"
+    )[0].detail
+    assert record["why"] == "wider"
+    assert record["changed"] == {"where": [{"n": 1}, None], "timeout": [15, 3]}
+    kept = database.rows("SELECT settings FROM outbox_endpoints")[0].settings
+    assert (kept["order"], kept["timeout"], kept["concurrency"]) == ("key", 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["acme"], "name what to change"),
+        (["acme", "--where", "{}", "--no-where"], "not both"),
+        (["acme", "--where", '{"n": {"m": []}}', "--tenant", "a", "--no-tenant"], "not both"),
+        (["acme", "--where", "[1]"], "where"),
+        (["acme", "--on", "!order.*"], "would never get an event"),
+        (["acne", "--on", "*"], "there is no endpoint 'acne'; did you mean 'acme'"),
+        (["acme", "--order", "total"], "No such option"),
+    ],
+)
+async def test_a_change_that_is_not_possible_changes_nothing(
+    command: Command, database: Database, arguments: list[str], why: str
+) -> None:
+    await command("add", "acme", "https://93.184.216.34/hooks", "--on", "*")
+
+    result = await command("change", *arguments)
+
+    assert result.exit_code != 0
+    assert why in result.output
+    assert database.value("SELECT settings ->> 'on' FROM outbox_endpoints") == '["*"]'
+    assert database.value("SELECT count(*) FROM outbox_audit") == 1

@@ -113,3 +113,64 @@ async def test_the_errors_of_a_very_patient_listener_are_bounded(
     [dead] = database.dead_letters("billing")
     kept = [each["message"] for each in dead.errors]
     assert (kept[0], kept[-1], len(kept)) == ("error 1", "error 55", 50)
+    traced = [each["attempt"] for each in dead.errors if "traceback" in each]
+    assert traced == [1, *range(47, 56)]
+
+
+@pytest.mark.parametrize("order", ["key", "total", "none"])
+async def test_every_attempt_has_its_traceback_and_the_fingerprint_of_its_error(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming, order: Any
+) -> None:
+    attempts: list[int] = []
+
+    def pay() -> None:
+        card = "4111"
+        attempts.append(1)
+        raise ValueError(f"no {card}") if len(attempts) < 3 else OSError("gone")
+
+    @outbox.listener("billing", on="order.*", order=order, retry=QUICK)
+    async def charge(event: Event[Any]) -> None:
+        pay()
+
+    producer.add(1)
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+
+    [dead] = database.dead_letters("billing")
+    for each, error in zip(dead.errors, ("ValueError", "ValueError", "OSError"), strict=True):
+        (raised,) = each["traceback"]
+        names = [frame["function"].rpartition(".")[2] for frame in raised["frames"]]
+        assert (raised["type"], names) == (error, ["charge", "pay"])
+        assert "4111" not in str(raised)
+        assert raised["frames"][1]["file"].endswith("test_error_texts.py")
+        assert not raised["frames"][1]["file"].startswith("/")
+    first, second, third = (each["fingerprint"] for each in dead.errors)
+    assert first == second != third
+    stored = "SELECT error_fingerprint FROM outbox_dead_letters"
+    assert database.value(stored) == third
+
+
+@pytest.mark.parametrize("stored", ['{"a": 1}', '"text"', "null", "[1, null, []]", "[]"])
+async def test_errors_that_somebody_else_wrote_do_not_keep_a_delivery_from_being_settled(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming, stored: str
+) -> None:
+    """Of a parked delivery, and of a held cursor."""
+    for name, order in (("billing", "key"), ("strict", "total")):
+
+        @outbox.listener(name, on="order.*", order=order, retry=QUICK)  # type: ignore[arg-type]  # one of them
+        async def charge(event: Event[Any]) -> None:
+            for table in ("outbox_deliveries", "outbox_listeners"):
+                update = f"UPDATE {table} SET errors = CAST(:stored AS jsonb) WHERE errors <> '[]'"
+                database.rows(update, stored=stored)
+            raise ValueError("no")
+
+    producer.add(1)
+
+    async with consuming(outbox) as running:
+        await running.dead("billing")
+        await running.dead("strict")
+
+    for name in ("billing", "strict"):
+        [dead] = database.dead_letters(name)
+        assert dead.errors[-1]["attempt"] == 3

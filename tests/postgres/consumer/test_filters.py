@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import URL
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.queue import claim, selection, urgency
-from sa_outbox.consumer.shared.reads import Reads
+from sa_outbox.consumer.fault.refusals import Reads
+from sa_outbox.consumer.queue import selection, urgency
 from sa_outbox.errors import ConfigError
 from sa_outbox.observe import BatchRead, RangeTaken
 from sa_outbox.operations import sealing
@@ -198,7 +198,7 @@ class TestOfAQueue:
         consuming: Consuming,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        for module in (claim, selection):
+        for module in (urgency, selection):
             monkeypatch.setattr(module, "PASSED_OVER", 20)
         got = listen(outbox, "none", batch_size=10)
         add(producer, *["bot"] * 105, "user")
@@ -281,12 +281,15 @@ class TestAfterwards:
         async with consuming(outbox) as running:
             await running.consumer.drain()
 
+        recorded = "SELECT payload_filter, ordering, event_types, tenant FROM outbox_listeners"
+        assert database.rows(recorded) == [({"kind": "user"}, "key", ["order.*"], None)]
         changed = Outbox(notify="on")
         got = listen(changed, where={"kind": "bot"})
         add(producer, "user", "bot", "bot")
         async with consuming(changed) as running:
             await running.consumer.drain()
             assert got == [2, 3]
+        assert database.rows(recorded) == [({"kind": "bot"}, "key", ["order.*"], None)]
         with database.engine.begin() as connection:
             rewind_listener(connection, changed.tables, "billing", Operator(who="me"), to=1)
         async with consuming(changed) as running:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox, event_context
-from sa_outbox.consumer.handler.log_context import NAMES
+from sa_outbox.consumer.handler.call_context import NAMES
 from sa_outbox.logs.program import NAME
 from sa_outbox.observe import AttemptFailed, DeadLettered, DeliverySettled, DeliveryStarted
 from tests.support.recorder import Recorder

@@ -355,6 +355,31 @@ async def test_many_losses_that_meet_different_events_count_nothing(
     assert running.recorder.of(AttemptFailed) == []
 
 
+async def test_an_outage_that_a_handler_notices_late_counts_nothing(
+    producer: Producer, database: Database, consuming: Consuming, outbox: Outbox
+) -> None:
+    """All connections end at once. By the time that the handler's session finds out, the consumer
+    has a new connection of its own: it is no witness that the server stayed up."""
+    calls: list[int] = []
+
+    @outbox.listener("billing", on="order.*", retry=ONCE)
+    async def charge(event: Event[Any], session: AsyncSession) -> None:
+        calls.append(event.payload["n"])
+        if len(calls) <= 2:
+            database.end_other_backends()
+            await comes_true(database.backends)
+        await session.execute(EFFECT, {"listener": "billing", "n": event.payload["n"]})
+
+    producer.add(1)
+
+    async with consuming(outbox) as running:
+        await running.done("billing")
+
+    assert len(calls) == 3
+    assert running.recorder.of(AttemptFailed) == []
+    assert database.effects("billing") == [1]
+
+
 async def test_what_the_server_lacks_for_one_event_alone_is_that_event_s_failure(
     producer: Producer, database: Database, consuming: Consuming, outbox: Outbox
 ) -> None:

@@ -13,12 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Category, Event, Outbox, RetryPolicy, event_type
+from sa_outbox.consumer.transaction import group
 from sa_outbox.observe import AttemptFailed, DeliverySettled
 
-from .conftest import QUICK, Consuming, Database, Producer
+from .conftest import ONCE, QUICK, Consuming, Database, Producer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
+XID = text("SELECT CAST(pg_current_xact_id() AS text)")
 EFFECT = text("INSERT INTO effects (listener, n) VALUES ('exports', :n)")
 
 
@@ -87,6 +89,71 @@ async def test_a_failure_of_one_handler_is_rolled_back_and_keeps_no_other_waitin
 
     assert database.effects("exports") == [2, 3]
     assert [row.event_type for row in database.dead_letters("exports")] == ["export.bad"]
+
+
+async def test_events_of_several_handlers_share_a_transaction_and_a_failing_one_takes_nobody_along(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those whose handlers take the same kind of session. The group ends before any other: what was
+    done so far is committed by then."""
+    monkeypatch.setattr(group, "MAX_SECONDS", 60.0)
+    exports = outbox.queue("exports", retry=ONCE)
+    transactions: dict[int, str] = {}
+    seen: dict[int, list[int]] = {}
+    calls: list[tuple[str, int]] = []
+
+    async def act(event: Event[Any], session: AsyncSession) -> None:
+        n = event.payload["n"]
+        await session.execute(EFFECT, {"n": n})
+        transactions[n] = str(await session.scalar(XID))
+        calls.append((event.event_type, n))
+
+    @exports.on("export.a")
+    async def first(event: Event[Any], session: AsyncSession) -> None:
+        await act(event, session)
+
+    @exports.on("export.b")
+    async def second(event: Event[Any], session: AsyncSession) -> None:
+        await act(event, session)
+        if event.payload["n"] == 3:
+            raise ValueError("no")
+
+    @exports.on("export.plain")
+    async def plain(event: Event[Any]) -> None:
+        calls.append((event.event_type, event.payload["n"]))
+        seen[event.payload["n"]] = await anyio.to_thread.run_sync(database.effects, "exports")
+
+    @exports.on("export.sync")
+    def threaded(event: Event[Any], session: Session) -> None:
+        n = event.payload["n"]
+        calls.append((event.event_type, n))
+        seen[n] = database.effects("exports")
+        session.execute(EFFECT, {"n": n})
+        transactions[n] = str(session.scalar(XID))
+
+    kinds = [*("a", "b", "a", "b", "a", "b", "plain"), *("b", "a", "sync", "sync", "b", "plain")]
+    with producer.open() as session:  # one transaction: one range
+        for n, kind in enumerate(kinds):
+            session.add_event(f"export.{kind}", {"n": n})
+
+    async with consuming(outbox) as running:
+        await running.dead("exports")
+        await running.done("exports", len(kinds) - 1)
+
+    done = [n for n, kind in enumerate(kinds) if kind != "plain" and n != 3]
+    assert database.effects("exports") == done
+    assert sorted(calls) == sorted((f"export.{kind}", n) for n, kind in enumerate(kinds))
+    parts = ([0, 1, 2], [4, 5], [7, 8], [9, 10], [11])
+    shared = [{transactions[n] for n in part} for part in parts]
+    assert [len(each) for each in shared[:2]] == [1, 1]  # the first range has at least these
+    assert sum(map(len, shared)) == len(set.union(*shared))
+    assert seen[6] == [0, 1, 2, 4, 5]
+    assert seen[9] == [0, 1, 2, 4, 5, 7, 8]
+    assert seen[12] == done
 
 
 async def test_the_time_limit_applies_to_each_handler_after_another_was_called(

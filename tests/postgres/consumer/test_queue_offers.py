@@ -9,6 +9,8 @@ from sqlalchemy import text
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.queue.claim import RangeClaimer
+from sa_outbox.consumer.queue.selection import Selection
+from sa_outbox.consumer.queue.urgency import Chooser
 from sa_outbox.sql.queue import claims
 
 from .conftest import Consuming, Database, Producer
@@ -74,6 +76,35 @@ async def test_what_is_offered_to_an_idle_queue_is_taken_once(
     assert database.rows("SELECT FROM outbox_ranges") == []
 
 
+async def test_a_queue_that_has_taken_everything_reads_nothing_after_the_next_look(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    offers: list[tuple[int, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = []
+    choose = Chooser.choose
+
+    async def note(self: Chooser, *given: Any, **options: Any) -> Selection:
+        read.append(len(offers))
+        return await choose(self, *given, **options)
+
+    got = queue(outbox)
+    async with consuming(outbox) as running:
+        await running.listening()
+        await running.consumer.drain()
+        monkeypatch.setattr(Chooser, "choose", note)
+        while (1, True) not in offers and len(offers) < 100:
+            read.clear()
+            producer.add(len(offers))
+            await running.done("mailer", len(offers) + 1)
+            await running.consumer.drain()  # after a snapshot that shows the event
+
+    assert len(got) == len(offers)
+    assert (offers[-1], read) == ((1, True), [])
+
+
 async def test_what_another_process_has_taken_is_not_taken_from_an_offer(
     outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
 ) -> None:
@@ -120,7 +151,7 @@ async def test_from_a_queue_that_was_paused_meanwhile_nothing_is_taken(
         await running.consumer.drain()
     revision = database.listener("mailer").revision
     values = {"name": "mailer", "duration": 30.0, "revision": revision, "position": 1}
-    values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]", "owner": "one"}
+    values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]", "durable": True, "owner": "one"}
     with database.engine.begin() as connection:
         connection.execute(text("UPDATE outbox_listeners SET paused_at = clock_timestamp()"))
         taken = connection.execute(claims.take(outbox.tables), values).all()

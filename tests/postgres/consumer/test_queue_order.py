@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.queue.pace import Pace
+from sa_outbox.consumer.queue.selection import Pace
 from sa_outbox.observe import RangeTaken
 
 from .conftest import Consuming, Producer

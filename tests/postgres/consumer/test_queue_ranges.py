@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.connections import Asked, Connection
-from sa_outbox.consumer.queue.claim import Again, ClaimedRange, RangeClaimer
-from sa_outbox.consumer.queue.selection import Selection
+from sa_outbox.consumer.queue.claim import RangeClaimer
+from sa_outbox.consumer.queue.selection import Again, ClaimedRange, Selection
+from sa_outbox.consumer.queue.urgency import Chooser
 from sa_outbox.consumer.transaction.lent_session import LentSession
 from sa_outbox.observe import LeaseDropped
 from sa_outbox.sql.queue import claims
@@ -106,7 +107,7 @@ async def test_two_processes_that_read_the_same_events_do_not_both_take_them(
     producer.add(1)
     revision = database.listener("mailer").revision
     values = {"name": "mailer", "duration": 30.0, "revision": revision, "position": 1}
-    values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]"}
+    values |= {"gaps": "[]", "upper": 1, "taken": "[[1, 1]]", "durable": True}
     take = claims.take(outbox.tables)
     with database.engine.begin() as connection:
         first = connection.execute(take, {**values, "owner": "one"}).all()
@@ -126,16 +127,16 @@ async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_re
     async def mail(event: Event[Any]) -> None:
         raise NotImplementedError
 
-    choose, new = RangeClaimer._choose, RangeClaimer.new
+    choose, new = Chooser.choose, RangeClaimer._new
     forgotten, tried = anyio.Event(), anyio.Event()
 
     async def forget_and_choose(
-        taker: RangeClaimer, asked: Asked, row: Any, size: int
+        chooser: Chooser, asked: Asked, row: Any, size: int, *, aside: bool
     ) -> Selection:
         if isinstance(asked, Connection) and not forgotten.is_set():
             context.horizon.forget()
             forgotten.set()
-        return await choose(taker, asked, row, size)
+        return await choose(chooser, asked, row, size, aside=aside)
 
     async def noting_new(taker: RangeClaimer, state: Any, size: int) -> ClaimedRange | Again | None:
         taken = await new(taker, state, size)
@@ -149,8 +150,8 @@ async def test_what_was_read_after_a_look_that_is_forgotten_is_not_said_to_be_re
         services = running.consumer._services
         assert services is not None
         context, [queue] = services.context, services.workload.queues
-        monkeypatch.setattr(RangeClaimer, "_choose", forget_and_choose)
-        monkeypatch.setattr(RangeClaimer, "new", noting_new)
+        monkeypatch.setattr(Chooser, "choose", forget_and_choose)
+        monkeypatch.setattr(RangeClaimer, "_new", noting_new)
         Producer(outbox, engine).add(1, delay=hour)
         looked = context.horizon.number + 1
         context.bell.ring("poll")

@@ -193,14 +193,14 @@ class TestSharing:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         asked = 0
-        state = RangeClaimer.state
+        state = RangeClaimer._look
 
         async def counted(self: RangeClaimer, held: list[int]) -> Any:
             nonlocal asked
             asked += 1
             return await state(self, held)
 
-        monkeypatch.setattr(RangeClaimer, "state", counted)
+        monkeypatch.setattr(RangeClaimer, "_look", counted)
         got = queue(outbox, concurrency=1)
         with producer.open() as session:
             producer.add(*range(20), event_type="other.thing")
@@ -238,13 +238,13 @@ class TestSharing:
     ) -> None:
         """As one of a process that was stopped in the middle of a transaction."""
         times: list[float] = []
-        abandoned = RangeClaimer.abandoned
+        abandoned = RangeClaimer._abandoned
 
         async def noted(self: RangeClaimer, held: list[int]) -> Any:
             times.append(anyio.current_time())
             return await abandoned(self, held)
 
-        monkeypatch.setattr(RangeClaimer, "abandoned", noted)
+        monkeypatch.setattr(RangeClaimer, "_abandoned", noted)
         queue(outbox)
         producer.add(1)
         async with consuming(outbox) as running:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.connection.connections import APPLICATION_NAME
+from sa_outbox.consumer.connection.engines import APPLICATION_NAME
 from sa_outbox.consumer.fault import suspects
 from sa_outbox.observe import AttemptFailed, DatabaseAway
 from sa_outbox.policy.order import Order

@@ -338,11 +338,12 @@ class TestDeclaring:
         wire.attribute_prefix = "own_"
         relay(outbox, wire, to=None, map=choose)
         producer.add(0, 1, 2)
-        consumer, _ = make_consumer(outbox, async_engine)
+        consumer, recorder = make_consumer(outbox, async_engine)
 
         await consumer.drain()
 
         plain, cloud = wire.taken
+        assert recorder.of(AttemptFailed) == []  # None: nothing is sent for the third
         assert plain.headers["sequence"] == f"{1:010d}-{plain.event.position:019d}"
         assert cloud.headers["own_sequence"] == f"{1:010d}-{cloud.event.position:019d}"
         assert cloud.headers["own_id"] == str(cloud.event.event_id)
@@ -353,15 +354,18 @@ class TestDeclaring:
         def choose(event: Event[Any]) -> Message:
             if event.payload["n"] == 1:
                 raise KeyError("colour")
+            if event.payload["n"] == 3:
+                return "orders"  # type: ignore[return-value]
             return Message(event, "two words" if event.payload["n"] == 2 else "orders", b"")
 
         relay(outbox, wire, to=None, map=choose)
-        producer.add(1, 2, 3, key="a")
+        producer.add(1, 2, 3, 4, key="a")
         consumer, recorder = make_consumer(outbox, async_engine)
 
         await consumer.drain()
 
-        assert wire.numbers == [3]
+        assert wire.numbers == [4]
         kinds = [each.failure.message for each in recorder.of(AttemptFailed)]
         assert "KeyError" in kinds[0]
         assert "two words" in kinds[1]
+        assert "the map of relay 'wire' returned str" in kinds[2]

@@ -105,7 +105,13 @@ async def test_the_first_attempt_goes_on_in_the_trace_and_a_retry_begins_one_wit
 
     assert first.status.status_code is StatusCode.ERROR
     assert first.status.description is None
-    assert first.events == ()
+    (raised,) = first.events
+    fingerprint = (first.attributes or {})["sa_outbox.error.fingerprint"]
+    shown = dict(raised.attributes or {})
+    assert (raised.name, shown["exception.type"]) == ("exception", "ValueError")
+    assert shown["sa_outbox.error.fingerprint"] == fingerprint
+    assert ".bill\nValueError" in str(shown["exception.stacktrace"])
+    assert "exception.message" not in shown
     assert second.status.status_code is StatusCode.UNSET
     told = dict(second.attributes or {})
     assert added.attributes is not None
@@ -117,7 +123,13 @@ async def test_the_first_attempt_goes_on_in_the_trace_and_a_retry_begins_one_wit
         "messaging.consumer.group.name": "billing",
         "messaging.message.id": added.attributes["messaging.message.id"],
         "sa_outbox.attempt": 2,
+        "sentry.op": "queue.process",
+        "messaging.message.retry.count": 1,
     }
+    assert added.attributes["sentry.op"] == "queue.publish"
+    waited = (first.attributes or {})["messaging.message.receive.latency"]
+    assert isinstance(waited, float)
+    assert 0 <= waited < 60_000
     assert (first.attributes or {})["error.type"] == "ValueError"
     ours = [*spans.named("outbox.add order.placed"), first, second]
     assert SECRET not in "".join(each.to_json() for each in ours)
@@ -151,6 +163,7 @@ async def test_a_batch_is_one_span_with_a_link_to_each_and_threads_are_inside_th
     assert links_of(handled["batches"]) == added[:3]
     assert handled["batches"].parent is None
     assert (handled["batches"].attributes or {})["messaging.batch.message_count"] == 3
+    assert (handled["batches"].attributes or {})["messaging.message.receive.latency"] is not None
     assert id_of(handled["threads"]) in seen
     assert handled["threads"].parent is not None
     assert handled["threads"].parent.span_id == added[3]

@@ -366,7 +366,7 @@ class TestTheLocks:
         tables = kept.outbox.tables
         values = {
             "name": "new", "count": 1, "position": 0, "gaps": "[]", "fingerprint": "",
-            "types": ["*"],
+            "types": ["*"], "filter": None, "tenant": None, "order": "key",
         }  # fmt: skip
 
         def register() -> None:

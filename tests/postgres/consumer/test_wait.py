@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
+from sa_outbox.client import wait
 from sa_outbox.errors import ConfigError, EventNotFound, NotFinished, WrongArgument
 
 from .conftest import ONCE, Consuming, Database, Producer
@@ -131,6 +133,22 @@ class TestErrors:
         assert no.value.state == "pending"
         assert str(no.value).endswith("it is pending. Does a consumer run?")
         assert async_engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
+
+    async def test_its_last_pause_ends_with_its_time(
+        self, outbox: Outbox, producer: Producer, database: Database, monkeypatch: Any
+    ) -> None:
+        event_id, now, slept = add(producer), [100.0], []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            now[0] += seconds
+
+        monkeypatch.setattr(wait, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+        with pytest.raises(NotFinished):
+            outbox.wait(database.engine, event_id, listener="billing", timeout=timedelta(seconds=3))
+
+        assert sum(slept) == pytest.approx(3)
+        assert (slept[0], max(slept)) == (wait.FIRST_PAUSE_SECONDS, wait.MAX_PAUSE_SECONDS)
 
     async def test_an_event_that_does_not_exist(
         self, outbox: Outbox, async_engine: AsyncEngine

@@ -1,0 +1,148 @@
+"""The site as its readers use it: its search, and its button that copies.
+
+What newcomers ask is answered by the first or second hit of the site's own search.
+The site is built, served, and asked in a browser: its own index, its own engine, its own order of
+hits. It finds sections that have every word that was typed, so nobody types whole questions: typed
+are the words of the question that are not grammar.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from .conftest import PATIENCE
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+QUESTIONS = ROOT / "tests" / "docs" / "questions.toml"
+NOT_TYPED = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and at do every for from get how i in it its my of only own so that the to when"
+        " which with",
+    )
+)
+"""Grammar."""
+ANSWERS_WITHIN = 3_000
+"""Milliseconds, of which it takes some twenty."""
+ANSWERED = 28
+"""Of thirty."""
+
+
+@dataclass(frozen=True)
+class Question:
+    ask: str
+    asked: str
+    answered_by: list[str]
+
+    @property
+    def typed(self) -> str:
+        words = re.findall(r"\w+", self.ask.lower())
+        return " ".join(word for word in words if word not in NOT_TYPED)
+
+    @property
+    def addresses(self) -> set[str]:
+        return {f"/{page.removesuffix('.md')}/" for page in self.answered_by}
+
+
+def questions() -> list[Question]:
+    entries = tomllib.loads(QUESTIONS.read_text())["questions"]
+    return [Question(**entry) for entry in entries]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address. Built in a folder of its own, of the pages as they are."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copy(ROOT / "zensical.toml", folder)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    subprocess.run(
+        [Path(sys.executable).with_name("zensical"), "build"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    handler = partial(Quiet, directory=str(folder / "site"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def page(browser: Browser, site: str) -> Iterator[Page]:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(site)
+    page.get_by_role("button", name="Search").first.click()
+    yield page
+    context.close()
+
+
+def hits(page: Page, typed: str) -> list[str]:
+    """The addresses of what is found, best first."""
+    dialog = page.locator("dialog[open]")
+    box, how_many = dialog.get_by_role("combobox"), dialog.get_by_role("status")
+    box.fill("")
+    expect(how_many).to_be_empty()
+    box.fill(typed)
+    found = dialog.get_by_role("option")
+    try:
+        # It says "No results" until it has some.
+        expect(how_many).to_have_text(re.compile(r"\d results?$"), timeout=ANSWERS_WITHIN)
+    except AssertionError:
+        return []
+    # A hit carries the words it was found by.
+    asked_for = re.compile(r"\?h=" + re.escape(typed.replace(" ", "+")))
+    expect(found.first).to_have_attribute("href", asked_for)
+    return [urlsplit(link.get_attribute("href") or "").path for link in found.all()]
+
+
+def test_twenty_eight_of_thirty_questions_are_answered_by_the_first_or_second_hit(
+    page: Page,
+) -> None:
+    asked = questions()
+    missed = []
+    for question in asked:
+        found = hits(page, question.typed)[:2]
+        if not question.addresses & {*found}:
+            missed.append(f"{question.typed}: {found}, not {question.answered_by}")
+
+    assert len(asked) == 30
+    assert len(asked) - len(missed) >= ANSWERED, "\n".join(missed)
+
+
+def test_what_is_copied_from_a_terminal_is_what_one_types(browser: Browser, site: str) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{site}/tutorial/order/")
+    terminal = page.locator(".highlight").filter(has_text="sa-outbox events list")
+    terminal.get_by_role("button").click()
+
+    page.wait_for_function("navigator.clipboard.readText().then(text => text !== '')")
+    copied = page.evaluate("navigator.clipboard.readText()").split("\n")
+    context.close()
+
+    assert copied[0].startswith('curl -X POST "http')
+    assert [line for line in copied[1:] if line] == ["sa-outbox events list"]
