@@ -3,17 +3,20 @@
 The web application calls what is under "In a request". The consumers run the rest:
 
     python -m sa_outbox.consume app:outbox --monitor-port 9100 --metrics
+
+To see it work, ``python app.py`` adds what two customers may want in a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
 from uuid import UUID
 
 import structlog
-from sqlalchemy import ForeignKey, delete, func, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import ForeignKey, delete, func, make_url, select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_outbox import (
@@ -25,6 +28,7 @@ from sa_outbox import (
     Outbox,
     RetryLater,
     RetryPolicy,
+    event_context,
     stable_key,
 )
 
@@ -103,7 +107,8 @@ async def cancel(session: AsyncSession, event_id: UUID) -> dict[str, str]:
     return dict(await outbox.cancel(session, event_id, reason="the customer left"))
 
 
-# The work. What is done through a session happens exactly once.
+# The work. What is done through a session happens exactly once. While much waits, the customers
+# (tenants) take turns in each queue, whoever asked first.
 
 
 @outbox.queue("critical", concurrency=8, timeout=timedelta(seconds=30))
@@ -130,7 +135,8 @@ async def make_plan(event: Event, session: AsyncOutboxSession) -> None:
     session.add_event("message.wanted", {"to": "the team", "about": project.id})
 
 
-exports = outbox.queue("exports", concurrency=2, timeout=timedelta(hours=1))
+# Whatever one customer asks for, every second export is somebody else's.
+exports = outbox.queue("exports", concurrency=2, tenant_concurrency=1, timeout=timedelta(hours=1))
 
 
 @exports.on("export.wanted")
@@ -169,3 +175,33 @@ outbox.cron(
     tenant="operations",
     headers={"actor_type": "system", "actor_id": "cron", "request_id": "nightly"},
 )
+
+
+async def try_it() -> None:
+    url = make_url(os.environ["DATABASE_URL"]).set(drivername="postgresql+asyncpg")
+    engine = create_async_engine(url)
+    sessions = outbox.async_sessionmaker(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    for tenant, card, messages in (("large", "declined", 5000), ("small", "good", 3)):
+        user = event_context(
+            tenant=tenant,
+            project_id=f"{tenant}-1",
+            actor_type="user",
+            actor_id="ada",
+            request_id=f"import-{tenant}",
+        )
+        with user:
+            async with sessions.begin() as session:
+                project = await session.merge(Project(id=f"{tenant}-1", tasks=3))
+                await session.flush()
+                plan(session, project)
+                request_export(session, project, "monday")
+                charge(session, f"invoice-{tenant}", card)
+                for number in range(messages):
+                    session.add_event("message.wanted", {"to": f"{tenant} {number}"})
+    await engine.dispose()
+
+
+if __name__ == "__main__":
+    asyncio.run(try_it())
