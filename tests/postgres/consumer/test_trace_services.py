@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, Engine
 
 from .trace_program import SECRET
 
@@ -107,18 +107,10 @@ def spans_of(bodies: list[bytes]) -> list[dict[str, Any]]:
 
 
 def check(spans: list[dict[str, Any]]) -> None:
-    """One publish and two attempts, as a view of queues looks for them.
-
-    An attempt may be made twice, without a session: this is about what their spans say.
-    """
+    """One publish and two attempts, as a view of queues looks for them."""
     (published,) = [each for each in spans if each["name"] == "outbox.add order.placed"]
-    attempts = {
-        each["attributes"]["sa_outbox.attempt"]: each
-        for each in spans
-        if each["name"] == "outbox.handle order.placed"
-    }
-    assert sorted(attempts) == [1, 2], spans
-    first, second = attempts[1], attempts[2]
+    attempts = [each for each in spans if each["name"] == "outbox.handle order.placed"]
+    first, second = sorted(attempts, key=lambda each: each["attributes"]["sa_outbox.attempt"])
 
     assert published["attributes"]["sentry.op"] == "queue.publish"
     assert published["kind"] == "PRODUCER"
@@ -137,12 +129,12 @@ def check(spans: list[dict[str, Any]]) -> None:
     assert second["trace"] != published["trace"]
 
 
-def test_logfire_gets_the_spans(migrated_url: URL) -> None:
-    check(run("logfire", migrated_url, "-")["spans"])
+def test_logfire_gets_the_spans(engine: Engine) -> None:
+    check(run("logfire", engine.url, "-")["spans"])
 
 
-def test_sentry_gets_the_spans_at_its_collector(migrated_url: URL, collector: Collector) -> None:
-    assert run("sentry", migrated_url, collector.url) == {"sent_otherwise": 0}
+def test_sentry_gets_the_spans_at_its_collector(engine: Engine, collector: Collector) -> None:
+    assert run("sentry", engine.url, collector.url) == {"sent_otherwise": 0}
 
     assert SECRET.encode() not in b"".join(collector.bodies)
     check(spans_of(collector.bodies))
