@@ -81,10 +81,12 @@ class LeaseCoordinator:
             )
 
     async def withdraw(self) -> None:
-        """Be counted no longer: what is released from now on is for the others."""
+        """Be counted no longer: what is released from now on is for the others. What was released
+        before that they have left to us, so they are notified."""
         if self._shares:
             connections, statements = self._context.connections, self._context.statements
-            await connections.rows(statements.withdraw, owner=self.owner)
+            if await connections.rows(statements.withdraw, owner=self.owner):
+                await self.notify_others()
 
     async def notify_others(self) -> None:
         """Have them check who holds what."""

@@ -153,7 +153,7 @@ def announce(tables: Tables) -> TextClause:
 
 def withdraw(tables: Tables) -> TextClause:
     """Remove the announcement of :owner, which starts nothing new: what it holds is for the
-    others."""
-    return text(f"DELETE FROM {quoted(tables.consumers)} WHERE owner = :owner").bindparams(
-        bindparam("owner", type_=Text)
-    )
+    others. A row if there was one."""
+    return text(
+        f"DELETE FROM {quoted(tables.consumers)} WHERE owner = :owner RETURNING true"
+    ).bindparams(bindparam("owner", type_=Text))

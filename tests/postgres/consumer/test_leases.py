@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -11,14 +13,20 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox
+from sa_outbox.consumer import runner
+from sa_outbox.consumer.lease.lease import Lease
+from sa_outbox.consumer.services import lease_coordinator
+from sa_outbox.consumer.services.lease_coordinator import LeaseCoordinator
 from sa_outbox.observe import (
     BatchRead,
     CaughtUp,
     LeaseClaimed,
     LeaseReleased,
     Listening,
+    Notified,
     Observation,
 )
+from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer, make_consumer
 
@@ -53,8 +61,13 @@ async def test_a_second_consumer_gets_nothing_while_the_first_holds_the_lease(
 
 
 async def test_a_second_consumer_takes_over_at_once_after_a_graceful_stop(
-    outbox: Outbox, producer: Producer, consuming: Consuming, notify: str
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    notify: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(lease_coordinator, "OVERDUE_SECONDS", 1000.0)  # and not because it is late
     got = listen(outbox)
 
     async with consuming(outbox) as first, consuming(outbox) as second:
@@ -63,7 +76,7 @@ async def test_a_second_consumer_takes_over_at_once_after_a_graceful_stop(
         producer.add(1)
         await first.done("billing")
         await first.stop()
-        [claimed] = await second.recorder.seen(LeaseClaimed, within=1)
+        [claimed] = await second.recorder.seen(LeaseClaimed)
         producer.add(2)
         await second.done("billing")
 
@@ -71,6 +84,45 @@ async def test_a_second_consumer_takes_over_at_once_after_a_graceful_stop(
     # Once, or again while it stopped, and given back: each claim is a term, and nobody else's.
     claims = len(first.recorder.of(LeaseClaimed))
     assert (claimed.token, claimed.position, claimed.after_crash) == (claims + 1, 1, False)
+
+
+@pytest.mark.woken_by("notify")
+async def test_the_second_takes_over_when_the_first_is_counted_no_longer_only_after_its_release(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are under way at once. A survey in between leaves what is free to the first."""
+    monkeypatch.setattr(lease_coordinator, "OVERDUE_SECONDS", 1000.0)
+    listen(outbox)
+    surveys, survey = [], LeaseCoordinator.claim
+
+    async def claim(leases: LeaseCoordinator) -> list[Lease]:
+        claimed = await survey(leases)
+        surveys.append(leases.owner)
+        return claimed
+
+    monkeypatch.setattr(LeaseCoordinator, "claim", claim)
+    # The one that came first comes first by its name too.
+    numbers = (str(each) for each in count())
+    monkeypatch.setattr(runner, "secrets", SimpleNamespace(token_hex=lambda _: next(numbers)))
+    never = {"poll_interval": timedelta(hours=1), "lease_duration": timedelta(hours=1)}
+    async with consuming(outbox, **never) as first, consuming(outbox, **never) as second:
+        await second.recorder.seen(Listening)
+        producer.add(1)
+        await first.done("billing")
+        second.recorder.forget()
+        with database.engine.begin() as connection:
+            connection.execute(text("SELECT FROM outbox_consumers FOR UPDATE"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(first.stop)
+                surveys.clear()
+                await second.recorder.seen(Notified, of="released")
+                await comes_true(lambda: second.consumer.owner in surveys)
+                connection.rollback()
+        await second.recorder.seen(LeaseClaimed)
 
 
 async def test_a_graceful_stop_lets_the_handler_finish(
