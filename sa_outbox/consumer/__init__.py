@@ -14,11 +14,8 @@ The path of an event, and the packages it passes:
 ``lifespans.py``      the program's own clients and pools, around all of its handlers
 ``supervisor.py``     starts and stops the services, from one list
 ``services/``         what runs beside the listeners: LISTEN, claims, verification, crons
-``fan_out.py``        passes on what others notify beside new events
-``horizon_watch.py``  after a NOTIFY or a poll: offers new events to idle listeners at once, reads
-                      the horizon, wakes every loop
-``lease_keeper.py``   claims listeners, renews all leases
-``workload.py``       what the consumer works on: listeners under their leases, queues
+``work/``             what it works on: claims listeners, renews leases, reads the horizon, wakes
+                      every loop
 ``loop/``             a listener under its lease: read past the cursor, hand out, settle, advance
 ``queue/``            queues: claim a range of events, then run a loop over it
 ``handler/``          calls the handler
@@ -30,11 +27,8 @@ The path of an event, and the packages it passes:
 ``shared/``           what all loops share
 ``connection/``       how they talk to the database
 ``upkeep/``           removes what is old
-``idle.py``           notices that there is nothing to do
-``sleep.py``          then there is no connection, until something wakes it
+``idle/``             nothing to do: no connection, until something wakes it
 ``drain.py``          waits until everything that is committed now is handled
-``backlog.py``        measures the backlog, for observers that want it
-``memory.py``         restarts loops from their rows after a failover lost commits
 ``repartition.py``    changes how many partitions a listener has, while its consumers run
 ====================  ============================================================================
 
@@ -60,7 +54,7 @@ Whose fault an error is, and what decides it:
 ==================================  ===============================================================
 the database is unreachable         nobody's; wait: ``connection/errors.py``
 it came back without some commits   nobody's; start from the rows: ``lease/continuity.py``,
-                                    ``memory.py``
+                                    ``work/memory.py``
 it refuses to read or write a row   that event's: ``fault/refusals.py``, found by
                                     ``loop/isolation.py``
 a session was lost with an event    that event's, if it happens again: ``fault/suspects.py``,

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from .backlog import BacklogMeter
 from .connection.connections import Connections
 from .connection.statements import statements
-from .fan_out import FanOut
 from .handler.session import AsyncHandlerSession, HandlerSession
-from .horizon_watch import HorizonWatcher
 from .lease.alibi import Alibis, Pulse
 from .lease.continuity import Continuity
 from .lease.renewal import Renewal
-from .lease_keeper import LeaseKeeper
 from .loop.holder import HeldLeases
 from .loop.log_source import log_loop
-from .memory import Memory
 from .position.horizon import Horizon
 from .queue.queue import Queue
 from .services.clock_watch import ClockWatcher
@@ -32,7 +27,12 @@ from .shared.context import ConsumerContext
 from .shared.sync import ExclusiveGate, HorizonBell
 from .supervisor import Supervisor
 from .upkeep.service import MaintenanceService
-from .workload import Workload
+from .work.backlog import BacklogMeter
+from .work.fan_out import FanOut
+from .work.horizon_watch import HorizonWatcher
+from .work.lease_keeper import LeaseKeeper
+from .work.memory import Memory
+from .work.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -31,9 +31,11 @@ async def until_drained(
     *,
     stopped: Callable[[], bool],
     retries: bool,
+    others: bool,
 ) -> dict[str, str] | None:
     """Return when each listener has settled what was visible at the beginning, but for relays
-    whose other side is away: these are returned, each with what turned it away.
+    whose other side is away: these are returned, each with what turned it away. With *retries*,
+    what failed too; with *others*, what other processes hold too.
 
     None: the consumer was stopped before. With the limit of *tally*: earlier, when nothing more
     may begin and nothing is in flight.
@@ -56,7 +58,9 @@ async def until_drained(
                 workload.wake()
             if not workload.is_empty and horizon.latest.number < number:
                 context.bell.ring("poll")
-            elif await _is_drained(services, number, asked, given_up, retries=retries):
+            elif await _is_drained(
+                services, number, asked, given_up, retries=retries, others=others
+            ):
                 return given_up
             else:
                 outages.ceiling = min(outages.ceiling, horizon.latest.ceiling)
@@ -72,6 +76,7 @@ async def _is_drained(
     given_up: Collection[str],
     *,
     retries: bool,
+    others: bool,
 ) -> bool:
     """*asked* keeps the ceiling for listeners of others: asked for again and again, it would rise
     with the log, and never be reached."""
@@ -92,41 +97,41 @@ async def _is_drained(
     besides = {*context.withheld, *given_up}
     names = (queue.listener.name for queue in all_queues)
     queues = [name for name in names if name not in besides]
-    if not retries and not queues:
+    if not others and not queues:
         return True
     try:
         if not asked:
             asked.append(await context.connections.value(context.statements.ceiling))
-        if queues and await _busy(services, queues, asked[0], retries=retries):
+        bounds = {"ceiling": asked[0], "retries": retries}
+        if queues and await _busy(services, queues, others=others, **bounds):
             return False
-        return not retries or not await _behind(services, held, asked[0], besides)
+        return not others or not await _behind(services, held, besides, **bounds)
     except Exception as error:
         if not is_database_error(error):
             raise
         return False
 
 
-async def _busy(services: Supervisor, names: list[str], ceiling: int, *, retries: bool) -> bool:
+async def _busy(services: Supervisor, names: list[str], **bounds: Any) -> bool:
     """Whether something that was taken from one of these queues is not settled."""
     connections, statements = services.context.connections, services.context.statements
     owner = services.leases.owner
-    bounds = {"names": names, "ceiling": ceiling, "owner": owner, "retries": retries}
-    return bool(await connections.rows(statements.ranges.busy, **bounds))
+    rows = await connections.rows(statements.ranges.busy, names=names, owner=owner, **bounds)
+    return bool(rows)
 
 
 async def _behind(
-    services: Supervisor, held: Collection[Key], ceiling: int, besides: Collection[str]
+    services: Supervisor, held: Collection[Key], besides: Collection[str], **bounds: Any
 ) -> bool:
     """Whether one of our listeners, apart from what we *held*, has not settled what is visible up
-    to *ceiling*; *besides* some."""
+    to the ceiling; *besides* some."""
     leases, context = services.leases, services.context
     rows = await context.connections.rows(
         context.statements.behind,
         names=[name for name in leases.names if name not in besides],
         held=[name for name, _ in held],
         parts=[part for _, part in held],
-        ceiling=ceiling,
-        retries=True,
+        **bounds,
     )
     return bool(rows)
 

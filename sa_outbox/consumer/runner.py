@@ -14,14 +14,11 @@ from anyio import TASK_STATUS_IGNORED, CancelScope
 from sa_outbox.errors import ConfigError, NotDrained
 from sa_outbox.logs import Log, program_log
 from sa_outbox.observe import (
-    ConsumerAsleep,
-    ConsumerAwake,
     ConsumerStarted,
     ConsumerStopped,
     ConsumerStopping,
     Observers,
 )
-from sa_outbox.producer.notifier import notifier
 from sa_outbox.settings import ConsumerSettings
 
 from .assembly import make_context, make_supervisor
@@ -30,7 +27,8 @@ from .connection.engines import connect_to, engines, require_asyncio
 from .connection.schema_location import locate
 from .connection.shield import to_its_end
 from .drain import until_drained
-from .idle import IdleWatcher
+from .idle.restarts import Restarts
+from .idle.watcher import IdleWatcher
 from .lifespans import Lifespans
 from .services.endpoints import Endpoints, EndpointWatcher
 from .services.registration import chosen, register
@@ -39,7 +37,6 @@ from .shared.stop_reason import StopReason
 from .shared.sync import Broadcast
 from .shared.tally import Tally
 from .shared.task_errors import one_error
-from .sleep import Sleep, until_it_answers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -100,10 +97,7 @@ class Consumer:
         self._endpoints: Endpoints | None = None
         self._tables = outbox.tables
         """With their schema, while it runs."""
-        self._again = False
-        """It is being stopped to begin again, with the endpoints that there are now, or later."""
-        self._sleep: Sleep | None = None
-        """It begins again when this is over."""
+        self._restarts = Restarts(outbox, self.settings, self.observers, self._stop_to_restart)
         self._database = database
         self._sync_engine = sync_engine
         self._listen_connect = None if listen_url is None else connect_to(listen_url)
@@ -120,6 +114,8 @@ class Consumer:
         self._lifespans = Lifespans((), self._grace_left)
         self._progressed = Broadcast()
         self._services: Supervisor | None = None
+        self._has_started = False
+        """All services of this run."""
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Deliver events until ``stop()`` or cancellation.
@@ -143,8 +139,9 @@ class Consumer:
                 async with self._lifespans.around():
                     await self._run_again_and_again(made, task_status)
         finally:
-            self._running = self._only_drains = self._again = False
-            self._sleep = None
+            self._running = self._only_drains = False
+            self._progressed.ring()
+            self._restarts.forget()
             self._tally = None
             self._stop = anyio.Event()
             self._grace_ends = None
@@ -160,44 +157,23 @@ class Consumer:
             )
             await self._endpoints.read()
         while True:
-            self._again, self._sleep = False, None
+            self._restarts.forget()
             served = () if self._endpoints is None else self._endpoints.listeners
             self._listeners = (*self._declared, *served)
             await self._run(made, task_status)
-            if not self._again:
+            if not self._restarts.is_due:
                 return
             self._stop = anyio.Event()
             task_status = TASK_STATUS_IGNORED
-            # It was running: a database that is away now is waited for.
-            await self._until_it_may_begin(made, self._stop)
+            await self._restarts.until_it_may_begin(made, self._stop, self._endpoints)
             if self._stop.is_set():
                 return
-
-    async def _until_it_may_begin(self, made: Engines, stopped: anyio.Event) -> None:
-        if self._sleep is not None:
-            await self._rest(made, self._sleep)
-        if stopped.is_set():
-            return
-        if self._endpoints is not None:
-            await self._endpoints.read_again(stopped)
-        elif self._sleep is not None:
-            await until_it_answers(made.asynchronous, stopped, self.observers)
-
-    async def _rest(self, made: Engines, sleep: Sleep) -> None:
-        await best_effort(made.rest(), CLOSE_SECONDS)
-        await anyio.to_thread.run_sync(notifier.close, CLOSE_SECONDS)  # of what handlers added
-        self.observers.emit(ConsumerAsleep(sleep.seconds))
-        with self.outbox.observers.including(sleep):
-            by = await sleep.until_woken()
-        self.observers.emit(ConsumerAwake(by))
 
     def wake(self) -> None:
         """Begin again at once, if it sleeps (``idle_after``); otherwise nothing happens.
 
         For any thread, and for a handler of a signal."""
-        sleep = self._sleep
-        if sleep is not None:
-            sleep.wake("wake")
+        self._restarts.wake()
 
     async def drain(self, *, retries: bool = True, limit: int | None = None) -> Drained:
         """Return when every listener has handled all that was committed when this was called, and
@@ -260,25 +236,37 @@ class Consumer:
         self._stop_for(StopReason.REQUESTED, reason)
 
     def _stop_for(self, why: StopReason, reason: str) -> None:
-        if not self._stop.is_set() or self._again:
-            self._again = False
+        if not self._stop.is_set() or self._restarts.is_due:
+            self._restarts.cancel()
             self.stop_reason, self.reason = why, reason
             self._stop.set()
-            if self._sleep is not None:
-                self._sleep.wake("stop")
+
+    def _stop_to_restart(self, reason: str) -> bool:
+        if self._stop.is_set():
+            return False
+        self.reason = reason
+        self._stop.set()
+        return True
 
     async def _start(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         await self.run(task_status=task_status)
 
     async def _until_drained(self, tally: Tally, *, retries: bool) -> dict[str, str] | None:
         """The relays that are not waited for; None: it was stopped before."""
-        services = self._services
-        if services is None:
-            return None
-        with services.context.tallied(tally):
-            return await until_drained(
-                services, self._progressed.wait, tally, stopped=self._stop.is_set, retries=retries
-            )
+        self.wake()
+        while self._running and (self._restarts.is_due or not self._stop.is_set()):
+            services, stop = self._services, self._stop
+            if services is None or not self._has_started or stop.is_set():
+                await self._progressed.wait()  # it sleeps, or begins again
+                continue
+            progress = self._progressed.wait
+            with services.context.tallied(tally):
+                waiting = await until_drained(
+                    services, progress, tally, stopped=stop.is_set, retries=retries, others=retries
+                )
+            if waiting is not None:
+                return waiting
+        return None
 
     async def _run(self, made: Engines, task_status: TaskStatus[None]) -> None:
         async with self._sharing(made) as context:
@@ -294,30 +282,22 @@ class Consumer:
                 async with anyio.create_task_group() as tasks:
                     await services.start(tasks)
                     task_status.started()
+                    self._has_started = True
+                    self._progressed.ring()
                     await self._until_stopped(services)
                     await self._wind_down(services)
                     tasks.cancel_scope.cancel()
             finally:
+                self._has_started = False
                 self._stop.set()
                 await self._leave(services)
+                await self._restarts.ask_again(services)
                 self._services = None
                 self._progressed.ring()
                 for each in self._listeners:
                     if each.forwarding is not None:
                         await best_effort(each.forwarding.close(), CLOSE_SECONDS)
         self.observers.emit(ConsumerStopped(self.owner))
-
-    def _serve_again(self) -> None:
-        if not self._stop.is_set():
-            self.reason, self._again = "the webhook endpoints were changed", True
-            self._stop.set()
-
-    def _fall_asleep(self, seconds: float | None) -> None:
-        """*seconds*: until something is due."""
-        if not self._stop.is_set():
-            self._sleep = Sleep.of(self.settings, seconds)
-            self.reason, self._again = "there is nothing to do", True
-            self._stop.set()
 
     def _idle_watcher(self) -> list[IdleWatcher]:
         after = self.settings.idle_after
@@ -329,7 +309,7 @@ class Consumer:
                 after.total_seconds(),
                 lambda: self._services,
                 self._progressed.wait,
-                self._fall_asleep,
+                self._restarts,
             )
         ]
 
@@ -347,7 +327,7 @@ class Consumer:
     async def _wind_down(self, services: Supervisor) -> None:
         grace = self.settings.grace_period.total_seconds()
         self._grace_ends = anyio.current_time() + grace
-        self.observers.emit(ConsumerStopping(self.reason, grace, restarts=self._again))
+        self.observers.emit(ConsumerStopping(self.reason, grace, restarts=self._restarts.is_due))
         services.stop()
         await best_effort(services.leases.withdraw(), CLOSE_SECONDS)
         with anyio.move_on_after(grace):
@@ -396,7 +376,9 @@ class Consumer:
 
     def _supervise(self, made: Engines, context: ConsumerContext) -> Supervisor:
         endpoints = None if self._only_drains else self._endpoints
-        watched = [] if endpoints is None else [EndpointWatcher(endpoints, self._serve_again)]
+        watched = (
+            [] if endpoints is None else [EndpointWatcher(endpoints, self._restarts.serve_again)]
+        )
         return make_supervisor(
             context,
             self.outbox,

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from .memory import Memory
     from .services.lease_coordinator import LeaseCoordinator
     from .services.verification import Verification
     from .shared.context import ConsumerContext
-    from .workload import Workload
+    from .work.memory import Memory
+    from .work.workload import Workload
 
 
 class Service(Protocol):

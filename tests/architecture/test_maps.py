@@ -11,6 +11,8 @@ PACKAGE = Path(__file__).parent.parent.parent / "sa_outbox"
 ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 WITHOUT_A_PLACE = {"__init__.py", "__main__.py", "_version.py"}
 LARGEST_ROOM = 15
+MOST_IN_THE_HALL = 8
+"""Modules of the consumer that are in none of its rooms: whoever reads it begins there."""
 LARGE_ROOMS = {
     "cli": "one file for each group of commands, none of which knows another",
     "dashboard": "steps of a request and the parts of a page; its two rooms are inside it",
@@ -79,3 +81,4 @@ def test_a_room_is_not_a_heap() -> None:
     large = {room for room, size in sizes.items() if size > LARGEST_ROOM}
 
     assert large == LARGE_ROOMS.keys(), {room: sizes[room] for room in large}
+    assert sizes["consumer"] <= MOST_IN_THE_HALL

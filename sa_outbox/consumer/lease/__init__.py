@@ -13,5 +13,5 @@ database does, so that it rarely comes to that.
 =================  ===============================================================================
 
 Imports ``position`` and ``connection``. ``services/lease_coordinator.py`` claims and
-``lease_keeper.py`` keeps what is held.
+``work/lease_keeper.py`` keeps what is held.
 """

@@ -1,7 +1,7 @@
 """Renewing leases: how often, and what the answer means. Cursors and ranges of queues alike.
 
-``lease_keeper.py`` does it in time; after a connection has ended, ``memory.py`` does it to compare
-what is remembered with the rows. A write under a lease renews it as well.
+``work/lease_keeper.py`` does it in time; after a connection has ended, ``work/memory.py`` does it
+to compare what is remembered with the rows. A write under a lease renews it as well.
 """
 
 from __future__ import annotations

@@ -198,19 +198,39 @@ def next_due(tables: Tables) -> TextClause:
     ).bindparams(bindparam("taken", type_=ARRAY(BigInteger)))
 
 
-def next_due_of_all(tables: Tables) -> TextClause:
-    """Seconds until a delivery of one of the listeners :names is due, or the retry of an event that
-    one of them waits at; None if there is none.
+def next_due_of_all(tables: Tables, *, ranges: bool) -> TextClause:
+    """One row for the listeners :names, without those that are paused. own: the seconds until a
+    delivery is due, or the retry of an event that one of them waits at; others: until a lease of
+    somebody else than :owner expires, or the announcement of another consumer of one of them. None:
+    never.
 
-    Takes no locks. Served by the index on due deliveries; the listeners are few.
+    With *ranges*, of those too: a role without queues may have no rights on them. Takes no locks.
+    Served by the index on due deliveries; the rest are small tables.
     """
+    listeners = quoted(tables.listeners)
+    others = [
+        f"""(SELECT min(lease_expires_at) FROM {listeners}
+             WHERE name = ANY (:names) AND locked_by <> :owner AND lease_expires_at > {NOW})""",
+        f"""(SELECT min(expires_at) FROM {quoted(tables.consumers)}
+             WHERE (listeners && :names OR queues && :names)
+               AND owner <> :owner AND expires_at > {NOW})""",
+    ]
+    if ranges:
+        others.append(
+            f"""(SELECT min(lease_expires_at) FROM {quoted(tables.ranges)}
+             WHERE listener = ANY (:names) AND locked_by <> :owner AND lease_expires_at > {NOW})"""
+        )
     return text(
         f"""
-        SELECT CAST(extract(epoch FROM least(
-            (SELECT min(due_at) FROM {quoted(tables.deliveries)}
-             WHERE listener = ANY (:names) AND state IN ('scheduled', 'parked')
-               AND range IS NULL),
-            (SELECT min(retry_after) FROM {quoted(tables.listeners)}
-             WHERE name = ANY (:names) AND retry_count > 0)) - {NOW}) AS float8)
+        WITH active AS (
+            SELECT * FROM {listeners} WHERE name = ANY (:names) AND paused_at IS NULL)
+        SELECT
+            CAST(extract(epoch FROM least(
+                (SELECT min(d.due_at) FROM {quoted(tables.deliveries)} AS d
+                 JOIN active ON active.name = d.listener AND active.partition = d.partition
+                 WHERE d.state IN ('scheduled', 'parked') AND d.range IS NULL),
+                (SELECT min(retry_after) FROM active WHERE retry_count > 0)) - {NOW}) AS float8)
+                AS own,
+            CAST(extract(epoch FROM least({", ".join(others)}) - {NOW}) AS float8) AS others
         """
-    ).bindparams(bindparam("names", type_=ARRAY(Text)))
+    ).bindparams(bindparam("names", type_=ARRAY(Text)), bindparam("owner", type_=Text))

@@ -76,8 +76,8 @@ def state(tables: Tables) -> TextClause:
 def busy(tables: Tables) -> TextClause:
     """Those of the queues :names with a range or a due delivery of an event up to :ceiling.
 
-    With :retries also those with a failed delivery that is not due yet, otherwise not those whose
-    ranges are held by others than :owner. Not paused ones. For ``drain``. Few rows.
+    With :retries also those with a failed delivery that is not due yet; without :others not those
+    whose ranges are held by others than :owner. Not paused ones. For ``drain``. Few rows.
     """
     return text(
         f"""
@@ -85,7 +85,7 @@ def busy(tables: Tables) -> TextClause:
         WHERE q.name = ANY (:names) AND q.partition = 0 AND q.paused_at IS NULL AND (EXISTS (
             SELECT FROM {quoted(tables.ranges)} AS r, jsonb_array_elements(r.gaps) AS gap
             WHERE r.listener = q.name AND CAST(gap ->> 0 AS bigint) <= :ceiling
-              AND (:retries OR r.locked_by IS NULL OR r.locked_by = :owner)
+              AND (:others OR r.locked_by IS NULL OR r.locked_by = :owner)
         ) OR EXISTS (
             SELECT FROM {quoted(tables.deliveries)} AS d
             WHERE d.listener = q.name AND d.state IN ('scheduled', 'parked') AND d.range IS NULL
@@ -97,6 +97,7 @@ def busy(tables: Tables) -> TextClause:
         bindparam("names", type_=ARRAY(Text)),
         bindparam("ceiling", type_=BigInteger),
         bindparam("retries", type_=Boolean),
+        bindparam("others", type_=Boolean),
         bindparam("owner", type_=Text),
     )
 

@@ -292,7 +292,7 @@ async def test_drain_waits_for_a_listener_that_is_lost_and_not_given_back_yet(
         services.workload.holder.drop(lease)
         await running.recorder.seen(LeaseDropped)
         await services.leases.claim()
-        assert not await drain._is_drained(services, 0, [], (), retries=False)
+        assert not await drain._is_drained(services, 0, [], (), retries=False, others=False)
         await locked.rollback()
 
         await running.consumer.drain(retries=False)
@@ -317,12 +317,12 @@ async def test_drain_waits_for_what_is_claimed_while_it_asks_about_others(
         await answered.wait()
         handled += 1
 
-    async def behind(*arguments: Any) -> bool:
+    async def behind(*arguments: Any, **bounds: Any) -> bool:
         if not answered.is_set():
             database.rows("UPDATE outbox_listeners SET locked_by = NULL, lease_expires_at = NULL")
             database.rows("SELECT pg_notify('outbox', 'released')")
             await begun.wait()
-        is_behind = await ask(*arguments)
+        is_behind = await ask(*arguments, **bounds)
         if not answered.is_set():
             assert is_behind
         answered.set()

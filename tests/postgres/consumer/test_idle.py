@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from sa_outbox import Event, Outbox, RetryPolicy
 from sa_outbox.consumer import Consumer, ConsumerSettings
+from sa_outbox.consumer.idle import outlook, restarts, watcher
+from sa_outbox.errors import NotDrained
 from sa_outbox.monitoring import Monitor
 from sa_outbox.observe import (
     ConsumerAsleep,
@@ -18,6 +21,7 @@ from sa_outbox.observe import (
     ConsumerStarted,
     ConsumerStopping,
     DeliverySettled,
+    Observation,
 )
 from tests.support import comes_true
 
@@ -88,7 +92,7 @@ async def test_nobody_is_connected_while_nothing_happens(
         await comes_true(lambda: got == [1, 2])
         await asleep(running, 2)
         database.engine.dispose()
-        assert connections(database) == []
+        await comes_true(lambda: connections(database) == [])
 
     assert [each.by for each in running.recorder.of(ConsumerAwake)] == ["wake", "stop"]
 
@@ -156,7 +160,9 @@ async def test_a_slow_poll_is_a_choice(
 ) -> None:
     patience = {"idle_after": SOON, "idle_poll_interval": timedelta(seconds=0.5)}
     async with consuming(outbox, **patience) as running:
-        assert (await asleep(running)).seconds == 0.5
+        sleep = await asleep(running)
+        assert sleep.seconds is not None
+        assert 0.2 < sleep.seconds <= 0.5
         others.add(1)
         await comes_true(lambda: got == [1])
 
@@ -222,3 +228,199 @@ async def test_without_the_setting_it_never_sleeps_and_wake_does_nothing(
         running.consumer.wake()
 
     assert running.recorder.of(ConsumerAsleep) == []
+
+
+class Waker:
+    """Does something in the moment in which a consumer that falls asleep stops."""
+
+    wants_only = frozenset({ConsumerStopping})
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self.times = 0
+
+    def __call__(self, observation: Observation) -> None:
+        self.times += 1
+        if self.times == 1:
+            self._act()
+
+
+async def test_what_this_process_adds_while_it_falls_asleep_is_delivered(
+    outbox: Outbox, producer: Producer, consuming: Consuming, got: list[int]
+) -> None:
+    async with consuming(outbox, idle_after=SOON) as running:
+        running.consumer.observers.add(Waker(lambda: producer.add(1)))
+        await comes_true(lambda: got == [1])
+
+
+async def test_what_others_add_while_it_falls_asleep_is_delivered(
+    outbox: Outbox, others: Producer, consuming: Consuming, got: list[int]
+) -> None:
+    """They call ``wake`` when there is no sleep yet: it asks the database once more."""
+    async with consuming(outbox, idle_after=SOON) as running:
+        running.consumer.observers.add(Waker(lambda: others.add(1)))
+        await comes_true(lambda: got == [1])
+        await asleep(running)  # once there is nothing more
+
+    assert len(running.recorder.of(ConsumerStarted)) > 1
+
+
+async def test_who_calls_wake_before_there_is_a_sleep_is_heard(
+    outbox: Outbox, consuming: Consuming, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call came after it had asked what is due, and says that this was changed."""
+    calls: list[outlook.Due] = []
+    ask = outlook.due
+
+    async def due(services: Any, crons: Any) -> Any:
+        found = await ask(services, crons)
+        calls.append(found)
+        if len(calls) == 1:
+            running.consumer.wake()
+        return found
+
+    monkeypatch.setattr(watcher, "due", due)
+    async with consuming(outbox, idle_after=SOON) as running:
+        await asleep(running)
+
+    assert len(calls) == 2
+
+
+async def test_a_database_that_can_not_be_asked_again_keeps_it_awake(
+    outbox: Outbox, consuming: Consuming, others: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[bool] = []
+    ask = outlook.committed_to
+
+    async def committed_to(services: Any) -> int | None:
+        if not failed:
+            failed.append(True)
+            raise ConnectionError
+        return await ask(services)
+
+    monkeypatch.setattr(restarts, "committed_to", committed_to)
+    async with consuming(outbox, idle_after=SOON) as running:
+        await asleep(running)
+
+    assert len(running.recorder.of(ConsumerStarted)) == 2
+
+
+@pytest.mark.parametrize(("order", "table"), [("key", "listeners"), ("none", "ranges")])
+async def test_it_does_not_sleep_before_the_work_of_a_dead_consumer_is_done(
+    consuming: Consuming, database: Database, others: Producer, order: Any, table: str
+) -> None:
+    outbox, attempts, begun = Outbox(), [], anyio.Event()
+
+    @outbox.listener("l", on="order.*", order=order)
+    async def listen(event: Event[Any]) -> None:
+        attempts.append(event.payload["n"])
+        begun.set()
+        if len(attempts) == 1:
+            await anyio.sleep_forever()
+
+    others.add(1)
+    async with consuming(outbox, grace_period=SOON) as first:
+        await begun.wait()
+        database.rows(
+            f"UPDATE outbox_{table} SET locked_by = 'dead', lease_token = lease_token + 1,"
+            " lease_expires_at = now() + interval '2 seconds' WHERE locked_by IS NOT NULL"
+        )
+        await first.stop()
+
+    async with consuming(outbox, idle_after=SOON) as running:
+        await asleep(running)
+        assert attempts == [1, 1]
+
+
+async def test_while_others_are_there_it_sleeps_until_they_would_have_died(
+    outbox: Outbox, consuming: Consuming, database: Database
+) -> None:
+    database.rows(
+        "INSERT INTO outbox_consumers (owner, listeners, queues, expires_at)"
+        " VALUES ('another', '{l}', '{q}', now() + interval '3 seconds'),"
+        " ('a stranger', '{other}', '{}', now() + interval '1 hour')"
+    )
+    async with consuming(outbox, idle_after=SOON) as running:
+        sleep = await asleep(running)
+        assert sleep.seconds is not None
+        assert sleep.seconds < 3
+        assert (await asleep(running, 2)).seconds is None
+
+
+async def test_a_paused_listener_with_a_retry_that_is_due_does_not_keep_it_awake(
+    consuming: Consuming, database: Database, others: Producer
+) -> None:
+    outbox = Outbox()
+    retry = RetryPolicy(attempts=2, base=timedelta(seconds=0.5), jitter=False)
+
+    @outbox.listener("l", on="order.*", retry=retry)
+    async def listen(event: Event[Any]) -> None:
+        raise ValueError
+
+    others.add(1)
+    async with consuming(outbox) as running:
+        await running.settled("l")
+        database.rows("UPDATE outbox_listeners SET paused_at = now()")
+    async with consuming(outbox, idle_after=SOON) as running:
+        assert (await asleep(running)).seconds is None
+
+
+async def test_a_drain_wakes_it(
+    outbox: Outbox, consuming: Consuming, others: Producer, got: list[int]
+) -> None:
+    async with consuming(outbox, idle_after=SOON) as running:
+        await asleep(running)
+        others.add(1)
+        await running.consumer.drain()
+        assert got == [1]
+
+
+async def test_a_drain_that_waits_for_a_retry_keeps_it_awake(
+    consuming: Consuming, others: Producer
+) -> None:
+    outbox, attempts = Outbox(), []
+    retry = RetryPolicy(attempts=2, base=timedelta(seconds=2), jitter=False)
+
+    @outbox.listener("l", on="order.*", retry=retry)
+    async def listen(event: Event[Any]) -> None:
+        attempts.append(event.attempt)
+        if event.attempt == 1:
+            raise ValueError("not yet")
+
+    async with consuming(outbox, idle_after=SOON) as running:
+        others.add(1)
+        await running.consumer.drain()
+        assert (attempts, running.recorder.of(ConsumerAsleep)) == ([1, 2], [])
+
+
+async def test_a_drain_goes_on_when_the_endpoints_were_changed_meanwhile(
+    consuming: Consuming, others: Producer
+) -> None:
+    outbox, begun, go_on = Outbox(), anyio.Event(), anyio.Event()
+
+    @outbox.listener("l", on="order.*")
+    async def listen(event: Event[Any]) -> None:
+        begun.set()
+        await go_on.wait()
+
+    others.add(1, 2)
+    async with consuming(outbox) as running, anyio.create_task_group() as tasks:
+        tasks.start_soon(running.consumer.drain)
+        await begun.wait()
+        running.consumer._restarts.serve_again()
+        await running.recorder.seen(ConsumerStopping)
+        go_on.set()
+
+    assert len(running.recorder.of(DeliverySettled)) == 2
+
+
+async def test_a_stop_while_it_sleeps_ends_a_drain(outbox: Outbox, consuming: Consuming) -> None:
+    async def drain() -> None:
+        with pytest.raises(NotDrained):
+            await running.consumer.drain()
+
+    async with consuming(outbox, idle_after=SOON) as running:
+        await asleep(running)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drain)
+            running.consumer.stop()

@@ -133,7 +133,7 @@ async def test_other_endpoints_do_not_set_up_anything_again(
         await tasks.start(consumer.run)
         assert isinstance(recorder, Recorder)
         await recorder.seen(LeaseClaimed, times=1)
-        consumer._serve_again()
+        consumer._restarts.serve_again()
         await recorder.seen(LeaseClaimed, times=2)
         consumer.stop()
 

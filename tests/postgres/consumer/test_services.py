@@ -26,9 +26,12 @@ from sa_outbox import Event, Outbox
 from sa_outbox.consumer.assembly import OWN_CONNECTIONS, make_context, make_supervisor
 from sa_outbox.consumer.connection.connections import Query
 from sa_outbox.consumer.connection.engines import Engines, engines
+from sa_outbox.consumer.idle.restarts import Restarts
+from sa_outbox.consumer.idle.watcher import IdleWatcher
 from sa_outbox.consumer.services import endpoints as serving
 from sa_outbox.consumer.services.endpoints import Endpoints, EndpointWatcher
 from sa_outbox.consumer.services.registration import register
+from sa_outbox.consumer.shared.sync import Broadcast
 from sa_outbox.consumer.supervisor import Service, Supervisor
 from sa_outbox.observe import BacklogMeasured, DeliverySettled, Observers
 from sa_outbox.settings import ConsumerSettings
@@ -45,6 +48,7 @@ KINDS = (
     "CronService",
     "EndpointWatcher",
     "HorizonWatcher",
+    "IdleWatcher",
     "LeaseKeeper",
     "MaintenanceService",
     "Pulse",
@@ -181,6 +185,7 @@ async def stage(
 @asynccontextmanager
 async def staged(outbox: Outbox, made: Engines, recorder: Recorder) -> AsyncIterator[Supervisor]:
     observers, listeners = Observers((recorder,)), tuple(outbox.listeners)
+    progressed = Broadcast()
     context = make_context(
         outbox,
         outbox.tables,
@@ -189,10 +194,18 @@ async def staged(outbox: Outbox, made: Engines, recorder: Recorder) -> AsyncIter
         observers,
         owner=OWNER,
         stop=lambda why, reason: None,
-        progressed=lambda: None,
+        progressed=progressed.ring,
     )
     endpoints = Endpoints(outbox, outbox.tables, made.asynchronous, observers)
     await endpoints.read()
+
+    def idle_watcher() -> IdleWatcher:
+        """It never falls asleep: here it would stop nothing."""
+        restarts = Restarts(outbox, SETTINGS, observers, lambda reason: False)
+        return IdleWatcher(
+            outbox, 2 * MOMENT.total_seconds(), lambda: supervisor, progressed.wait, restarts
+        )
+
     supervisor = make_supervisor(
         context,
         outbox,
@@ -201,7 +214,7 @@ async def staged(outbox: Outbox, made: Engines, recorder: Recorder) -> AsyncIter
         owner=OWNER,
         listen_connect=None,
         only_drains=False,
-        more=[EndpointWatcher(endpoints, lambda: None)],
+        more=[EndpointWatcher(endpoints, lambda: None), idle_watcher()],
     )
     await supervisor.verification.verify()
     await register(context, listeners, [each.name for each in listeners])

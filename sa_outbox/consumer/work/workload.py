@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from .loop.holder import RELEASE_SECONDS
+from ..loop.holder import RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .loop.holder import HeldLeases
-    from .loop.log_source import LogSource
-    from .loop.loop import DeliveryLoop
-    from .queue.queue import Queue
-    from .queue.range_source import RangeSource
+    from ..loop.holder import HeldLeases
+    from ..loop.log_source import LogSource
+    from ..loop.loop import DeliveryLoop
+    from ..queue.queue import Queue
+    from ..queue.range_source import RangeSource
 
 
 class Workload:

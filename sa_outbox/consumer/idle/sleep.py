@@ -11,14 +11,13 @@ import anyio
 from sa_outbox.observe import EventsAdded
 from sa_outbox.sql.server.transactions import ping
 
-from .connection.errors import is_database_error
-from .shared.outage import Outage
+from ..connection.errors import is_database_error
+from ..shared.outage import Outage
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from sa_outbox.observe import Observation, Observers
-    from sa_outbox.settings import ConsumerSettings
 
 ANSWER_SECONDS = 5.0
 
@@ -31,18 +30,28 @@ class Sleep:
     wants_only: frozenset[type[Observation]] = frozenset({EventsAdded})
 
     def __init__(self, seconds: float | None) -> None:
-        self.seconds: float | None = seconds
-        """Until something that is known is due, or it looks by itself."""
+        """*seconds* from now: something that is known is due, or it looks by itself."""
+        self._until = None if seconds is None else anyio.current_time() + seconds
         self._loop = asyncio.get_running_loop()
         self._woken = anyio.Event()
         self._by = "time"
+        self.is_sure = True
+        """Nothing has happened since it was decided."""
 
-    @classmethod
-    def of(cls, settings: ConsumerSettings, seconds: float | None) -> Sleep:
-        """*seconds* until something is due, or as long as the settings allow."""
-        poll = settings.idle_poll_interval
-        limits = [seconds, None if poll is None else poll.total_seconds()]
-        return cls(min((each for each in limits if each is not None), default=None))
+    @property
+    def seconds(self) -> float | None:
+        """That are left of it, if there is an end."""
+        return None if self._until is None else max(0.0, self._until - anyio.current_time())
+
+    @property
+    def is_over(self) -> bool:
+        return self._woken.is_set() or self.seconds == 0.0
+
+    def shorten(self, seconds: float) -> bool:
+        """Let it be over in *seconds* at the latest. False: that is now."""
+        until = anyio.current_time() + seconds
+        self._until = until if self._until is None else min(self._until, until)
+        return seconds > 0
 
     def __call__(self, observation: Observation) -> None:
         if isinstance(observation, EventsAdded):
@@ -50,9 +59,10 @@ class Sleep:
 
     def wake(self, by: str) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._wake, by)
+            self._loop.call_soon_threadsafe(self.end, by)
 
-    def _wake(self, by: str) -> None:
+    def end(self, by: str) -> None:
+        """``wake``, in the event loop."""
         if not self._woken.is_set():
             self._by = by
             self._woken.set()

@@ -11,21 +11,21 @@ from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.observe import Woken
 
-from .connection.errors import is_database_error
-from .shared.outage import Outage
+from ..connection.errors import is_database_error
+from ..shared.outage import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from anyio.abc import TaskStatus
 
-    from .loop.log_source import LogSource
-    from .loop.loop import DeliveryLoop
-    from .position.horizon import HorizonSnapshot
-    from .services.horizon_reader import HorizonReader
-    from .services.verification import Verification
-    from .shared.context import ConsumerContext
-    from .shared.sync import By
+    from ..loop.log_source import LogSource
+    from ..loop.loop import DeliveryLoop
+    from ..position.horizon import HorizonSnapshot
+    from ..services.horizon_reader import HorizonReader
+    from ..services.verification import Verification
+    from ..shared.context import ConsumerContext
+    from ..shared.sync import By
     from .workload import Workload
 
 MIN_HOLE_POLL_SECONDS, MAX_HOLE_POLL_SECONDS = 0.002, 0.25

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .lease.renewal import Renewal
+    from ..lease.renewal import Renewal
     from .workload import Workload
 
 

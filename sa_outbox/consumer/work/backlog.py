@@ -15,7 +15,7 @@ from sa_outbox.errors import OutboxError
 from sa_outbox.observe import BacklogMeasured, DatabaseAway, DatabaseBack
 from sa_outbox.operations.overview import overview
 
-from .connection.errors import is_database_error
+from ..connection.errors import is_database_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sa_outbox.declare.listener import Listener
     from sa_outbox.operations.overview import ListenerOverview
 
-    from .shared.context import ConsumerContext
+    from ..shared.context import ConsumerContext
     from .workload import Workload
 
 WHERE = "measuring"

@@ -11,18 +11,18 @@ from anyio import TASK_STATUS_IGNORED
 from sa_outbox.clock import clock
 from sa_outbox.observe import LeasesKept
 
-from .connection.errors import is_database_error
-from .lease.renewal import renew_every
-from .shared.outage import Outage
+from ..connection.errors import is_database_error
+from ..lease.renewal import renew_every
+from ..shared.outage import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from ..services.lease_coordinator import LeaseCoordinator
+    from ..shared.context import ConsumerContext
     from .memory import Memory
-    from .services.lease_coordinator import LeaseCoordinator
-    from .shared.context import ConsumerContext
     from .workload import Workload
 
 BARRIER_POLL_SECONDS = 0.1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .services.lease_coordinator import LeaseCoordinator
-    from .services.verification import Verification
-    from .shared.context import ConsumerContext
+    from ..services.lease_coordinator import LeaseCoordinator
+    from ..services.verification import Verification
+    from ..shared.context import ConsumerContext
     from .workload import Workload
 
 
