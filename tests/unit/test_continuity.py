@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -14,6 +17,28 @@ from sa_outbox.consumer.lease.continuity import Continuity, Newest, is_gone
 from sa_outbox.consumer.lease.lease import Lease
 from sa_outbox.consumer.position.horizon import Horizon
 from sa_outbox.errors import LeaseLost
+
+NO_STATEMENT: Any = None
+
+
+class Answering:
+    """A connection that answers everything, and who lends it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.on_opening: Callable[[], None] = lambda: None
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Answering]:
+        self.on_opening()
+        yield self
+
+    async def rows(self, *_: object, **__: object) -> list[object]:
+        self.asked += 1
+        self.meanwhile()
+        return []
+
 
 ROW = {
     "name": "billing",
@@ -80,17 +105,31 @@ class TestDoubt:
     @pytest.mark.anyio
     async def test_what_is_read_meanwhile_is_not_believed(self) -> None:
         continuity = Continuity(Horizon())
+        answering = Answering()
+        steady = Steady(answering, continuity)
+        assert await steady.rows(NO_STATEMENT) == []
 
-        class Answering:
-            async def rows(self, *_: object, **__: object) -> list[object]:
-                await anyio.lowlevel.checkpoint()
-                return []
-
-        steady = Steady(Answering(), continuity)
-        assert await steady.rows(None) == []  # type: ignore[arg-type]  # no statement is needed
-        continuity.doubt()
+        answering.meanwhile = continuity.doubt
         with pytest.raises(Doubted):
-            await steady.rows(None)  # type: ignore[arg-type]  # nobody looks at it
+            await steady.rows(NO_STATEMENT)
+        assert answering.asked == 2
+        with pytest.raises(Doubted):
+            await steady.rows(NO_STATEMENT)
+        assert answering.asked == 2
+
+    @pytest.mark.anyio
+    async def test_nothing_is_asked_for_it_on_a_connection_that_was_opened_after_the_others_ended(
+        self,
+    ) -> None:
+        """A claim of what was read from the server before it must not reach the one after it."""
+        continuity = Continuity(Horizon())
+        answering = Answering()
+        steady = Steady(answering, continuity)
+
+        answering.on_opening = continuity.doubt
+        with pytest.raises(Doubted):
+            await steady.rows(NO_STATEMENT)
+        assert answering.asked == 0
 
     @pytest.mark.anyio
     async def test_it_is_waited_for_as_long_as_somebody_compares(self) -> None:

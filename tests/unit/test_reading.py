@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from copy import copy
 from datetime import timedelta
 from functools import cache
@@ -59,6 +60,10 @@ class LogOf:
         self.log = log
         self.reader = reader
         self.asked: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[LogOf]:
+        yield self
 
     async def rows(self, query: object, **values: Any) -> list[Row]:
         self.asked.append(values)

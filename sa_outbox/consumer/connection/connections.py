@@ -7,7 +7,7 @@ reading is the hot path. Autocommit unless ``transaction`` is used.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
@@ -59,6 +59,12 @@ class Asked(Protocol):
     async def rows(self, query: Query, /, **values: Any) -> list[Any]: ...
 
 
+class Lending(Protocol):
+    """Anything that lends a connection."""
+
+    def connection(self) -> AbstractAsyncContextManager[Asked]: ...
+
+
 class Remembering(Protocol):
     @property
     def era(self) -> int:
@@ -70,19 +76,27 @@ class Steady:
     """Everything that is asked through it is answered by the history of the moment at which it was
     made: ``lease/continuity.py``."""
 
-    __slots__ = ("_asked", "_era", "_memory")
+    __slots__ = ("_connections", "_era", "_memory")
 
-    def __init__(self, asked: Asked, memory: Remembering) -> None:
-        self._asked = asked
+    def __init__(self, connections: Lending, memory: Remembering) -> None:
+        self._connections = connections
         self._memory = memory
         self._era = memory.era
 
+    @property
+    def holds(self) -> bool:
+        """No connection has ended since."""
+        return self._memory.era == self._era
+
     async def rows(self, query: Query, /, **values: Any) -> list[Any]:
         """Raises :class:`Doubted`."""
-        if self._memory.era != self._era:
-            raise Doubted(())
-        found = await self._asked.rows(query, **values)
-        if self._memory.era != self._era:
+        found: list[Any] = []
+        if self.holds:
+            async with self._connections.connection() as connection:
+                # Once more: the connection may have had to be opened, to another server.
+                if self.holds:
+                    found = await connection.rows(query, **values)
+        if not self.holds:
             raise Doubted(found)
         return found
 

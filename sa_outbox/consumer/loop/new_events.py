@@ -27,7 +27,7 @@ from ..connection.errors import Doubted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..connection.connections import Asked
+    from ..connection.connections import Lending
     from ..lease.continuity import Continuity
     from ..lease.lease import Lease
     from ..position.horizon import Horizon, HorizonSnapshot
@@ -47,7 +47,7 @@ class NewEvents:
         progress: Progress,
         horizon: Horizon,
         continuity: Continuity,
-        connections: Asked,
+        connections: Lending,
     ) -> None:
         self._reader = reader
         self._lease = lease
