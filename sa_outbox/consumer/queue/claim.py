@@ -6,11 +6,11 @@ holds the lock of the queue's row. So a claim may choose ANY events that are vis
 what it leaves below the new cursor stays in the gaps, and so do the holes of the log.
 
 A claim that was sent is waited for: no range may be leased to a process that does not know of it.
+What a claim stands on is read before it, or remembered: ``remembered.py``.
 """
 
 from __future__ import annotations
 
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ from ..lease.lease import ClaimShield, Lease, give_back
 from ..loop.reader import Reader
 from ..position.gaps import Gaps
 from ..position.progress import Progress
-from ..settle.buffer import SKIP_SAVE_SECONDS
 from .durability import ClaimDurability
+from .remembered import Remembered
 from .selection import ClaimedRange, Idle, Selection, is_all_claimed
 from .urgency import Chooser
 
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 CONTENDED_SECONDS = 1.0
 """Seconds for which events are claimed under the lock, after two processes wanted the same ones."""
-STATE_CACHE_SECONDS = 0.05
-"""Seconds for which the state of the queue is not read again while one range after the other is
-claimed. An urgent event, a due one or an abandoned range is found that much later."""
 LOWEST = -(2**15)
 
 
@@ -54,35 +51,32 @@ class RangeClaimer:
         self._chooser = Chooser(context, listener, self._reader)
         self._duration = context.settings.lease_duration.total_seconds()
         self._claim = {"name": listener.name, "owner": owner, "duration": self._duration}
-        self._read_snapshot = 0
-        self._token = 0
+        self._known = Remembered()
         self._turn = 0
         self.is_paused: bool = False
         """When it was looked at last."""
         self._crowded_until = 0.0
         self._sets_aside = False
         """Some of the events that were read last are for later."""
-        self._state: dict[str, Any] | None = None
-        self._steady = Steady(context.connections, context.continuity)
-        self._asked_at = 0.0
+        self._steady = self._new_steady()
         self.shelter: ClaimShield = ClaimShield()
         self._durability = ClaimDurability(context.horizon)
-        self._passed: Selection | None = None
-        """What was read last is all of other types, and the cursor was not saved after it."""
-        self.pass_at: float = inf
-        """When it is to be saved."""
-        self._rests_at: Progress | None = None
-        """Up to there everything was claimed, of whatever type, and nothing can still appear."""
+
+    @property
+    def pass_at(self) -> float:
+        """When to call ``save_passed``."""
+        return self._known.pass_at
 
     def has_read(self, number: int) -> bool:
         """Whether everything visible at snapshot *number* is claimed, by any process."""
-        return self._read_snapshot >= number
+        return self._known.read_snapshot >= number
 
     def rests_at(self, number: int) -> int | None:
         """The id above which an event can be offered, if nothing was left at snapshot *number* and
         that is the last one."""
-        rest = None if self.is_paused else self._rests_at
-        return rest.read_to if rest is not None and 0 < number == self._read_snapshot else None
+        known = self._known
+        rest = None if self.is_paused else known.rests_at
+        return rest.read_to if rest is not None and 0 < number == known.read_snapshot else None
 
     async def offered(self, rows: Sequence[Any]) -> ClaimedRange | None:
         """Claim events of our types among *rows*: the first above ``rests_at``, without a snapshot.
@@ -91,11 +85,11 @@ class RangeClaimer:
         queue since: then a snapshot and the read after it decide. If the queue's row has not
         changed, everything up to ``rests_at`` is claimed, or of another type.
         """
-        if self._rests_at is None:
+        now, self._known.rests_at = self._known.rests_at, None
+        if now is None:
             return None
-        now, self._rests_at = self._rests_at, None
         context = self._context
-        steady = Steady(context.connections, context.continuity)
+        steady = self._new_steady()
         chosen, snapshot = self._reader.take(rows, now, len(rows)), context.horizon.latest
         choice = Selection(now, chosen, now.read_to, now.holes, snapshot)
         if choice.later or not choice.now:
@@ -103,26 +97,35 @@ class RangeClaimer:
         with self.shelter.open():
             taken = await self._take(steady, choice)
         if taken is not None:
-            self._passed, self.pass_at = None, inf
-            self._note(choice)
-            self._rest(choice, 1)
+            self._known.pass_later(None)
+            self._known.note(choice, taken)
+            self._known.rest(choice, taken.moved_to)
         return taken
 
     async def save_passed(self) -> None:
         """Move the cursor over events of other types, and forget holes that are final; not if
         somebody has moved it since."""
-        if self._passed is None:
+        choice, self._known.state = self._known.passed, None
+        if choice is None:
             return
-        choice, self._passed, self._state = self._passed, None, None
-        self.pass_at = inf
+        self._known.pass_later(None)
         pass_over = self._context.statements.ranges.pass_over
         moved = {"name": self._listener.name, **choice.moved}
-        if await self._context.connections.rows(pass_over, **moved) and self._rests_at is not None:
-            self._rest(choice, 1)
+        rows = await self._new_steady().rows(pass_over, **moved)
+        if rows and self._known.rests_at is not None:
+            self._known.rest(choice, rows[0]["revision"])
 
     def forget(self) -> None:
         """Something has changed: read the state before the next claim."""
-        self._state = None
+        self._known.state = None
+
+    def doubt(self) -> None:
+        """Forget all that the next claim could stand on: the database may have lost it."""
+        self._known = Remembered()
+        self._chooser.forget()
+
+    def _new_steady(self) -> Steady:
+        return Steady(self._context.connections, self._context.continuity)
 
     async def next(self, held: list[int], size: int) -> ClaimedRange | Idle | Again:
         """Claim what is next, up to *size* events; *held* are our ranges."""
@@ -137,24 +140,24 @@ class RangeClaimer:
                 return taken
             if not is_remembered:
                 return Idle.until_due(state)
-            self._state = None  # its times are old
+            self._known.state = None  # its times are old
 
     async def _look(self, held: list[int]) -> tuple[dict[str, Any] | None, bool]:
         """Where the queue stands; None: somebody has deleted its row. And whether that is
         remembered: as it must be if nobody but us has claimed anything since. If somebody has, the
         next claim finds another revision, and claims nothing."""
-        if self._state is not None and monotonic() < self._asked_at + STATE_CACHE_SECONDS:
-            return self._state, True
-        self._asked_at = monotonic()
-        self._steady = Steady(self._context.connections, self._context.continuity)
+        if self._known.has_state:
+            return self._known.state, True
+        asked_at = monotonic()
+        self._steady = self._new_steady()
         state = self._context.statements.ranges.state
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
-        if rows and rows[0]["token"] != self._token:
+        if rows and rows[0]["token"] != self._known.token:
             # An operator has moved the queue: what was read may be unclaimed again.
-            self._token, self._read_snapshot = rows[0]["token"], 0
-            self._rests_at = None
-        self._state = dict(rows[0]) if rows else None
-        return self._state, False
+            self._known = Remembered(rows[0]["token"])
+        self._known.asked_at = asked_at
+        self._known.state = dict(rows[0]) if rows else None
+        return self._known.state, False
 
     async def _take_turn(
         self, state: dict[str, Any], held: list[int], size: int
@@ -182,7 +185,7 @@ class RangeClaimer:
     async def _abandoned(self, held: list[int]) -> ClaimedRange | None:
         """A range that another process has left. None of those *held* here: one whose lease has
         expired would be worked on twice, until the first loop notices."""
-        began, self._state = monotonic(), None
+        began, self._known.state = monotonic(), None
         claim = self._context.statements.ranges.claim
         with self.shelter.open():
             rows = await self._context.connections.rows(claim, **self._claim, held=held, limit=1)
@@ -190,7 +193,7 @@ class RangeClaimer:
 
     async def _due(self, size: int, *, least: int, by_age: bool = False) -> ClaimedRange | None:
         """Deliveries that are due: retries, scheduled events, those of low priority."""
-        began, self._state = monotonic(), None
+        began, self._known.state = monotonic(), None
         take_due = self._context.statements.ranges.take_due
         chosen = {**self._claim, "limit": size, "by_age": by_age, "least": least}
         with self.shelter.open():
@@ -210,14 +213,15 @@ class RangeClaimer:
         nothing is claimed. After that has happened, wait for the lock instead: a wasted read costs
         more than a wait.
         """
-        latest = self._context.horizon.latest
-        if latest.number <= self._read_snapshot:
+        latest, known = self._context.horizon.latest, self._known
+        if latest.number <= known.read_snapshot:
             return None  # nobody has added anything
         is_ordinary = not (self._chooser.is_behind or self._sets_aside)
+        if not self._steady.holds:
+            raise Doubted  # *state* is older than that snapshot
         if is_ordinary and is_all_claimed(state, latest.ceiling):  # by us: it was offered
-            self._read_snapshot = latest.number
-            if self._rests_at is None or self._rests_at.saved.revision != state["revision"]:
-                self._rests_at = Progress(state["position"], revision=state["revision"])
+            known.read_snapshot = latest.number
+            known.rests_at = Progress(state["position"], revision=state["revision"])
             return None
         connections = self._context.connections
         if monotonic() >= self._crowded_until and not self._sets_aside:
@@ -232,7 +236,7 @@ class RangeClaimer:
                 lock = self._context.statements.ranges.lock
                 name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
                 rows = await connection.rows(lock, name=name, patience=patience)
-                if not rows or rows[0]["paused"]:
+                if not rows or rows[0]["paused"] or not self._steady.holds:
                     return None
                 choice = await self._chooser.choose(
                     connection, rows[0], size, aside=self._sets_aside
@@ -241,38 +245,29 @@ class RangeClaimer:
                 scope.shield = True
                 await self._chooser.set_aside(connection, choice)
                 taken = await self._take(connection, choice)
-        return self._took(choice, taken)
+        result = self._took(choice, taken)
+        if not self._steady.holds:
+            self.doubt()
+        return result
 
     def _took(self, choice: Selection, taken: ClaimedRange | None) -> ClaimedRange | Again | None:
-        self._rests_at = None
-        self._passed = choice if choice.only_passes else None
-        if self._passed is None:
-            self.pass_at = inf
-        elif self.pass_at == inf:
-            self.pass_at = monotonic() + SKIP_SAVE_SECONDS
+        known = self._known
+        known.rests_at = None
+        known.pass_later(choice if choice.only_passes else None)
         if taken is None or choice.later:  # what was set aside may be due
-            self._state = None
+            known.state = None
         else:
-            self._note(choice)
+            known.note(choice, taken)
         if choice.now and taken is None:
             self._crowded_until = monotonic() + CONTENDED_SECONDS
             return "again"
         if not self._chooser.is_behind:
             # The snapshot that the read followed: the latest one may have been forgotten since.
-            self._read_snapshot = max(self._read_snapshot, choice.snapshot.number)
+            known.read_snapshot = max(known.read_snapshot, choice.snapshot.number)
             # Not if it was only passed over: whether that was written was not checked.
             if not choice.gaps.lows and not choice.is_passed_over:
-                self._rest(choice, int(taken is not None))
+                known.rest(choice, taken.moved_to if taken else choice.moved["revision"])
         return "again" if taken is None and (choice.later or self._chooser.is_behind) else taken
-
-    def _note(self, choice: Selection) -> None:
-        """We have claimed it: until somebody else does, the queue is as we left it."""
-        if self._state is not None:
-            self._state |= choice.moved | {"revision": choice.moved["revision"] + 1}
-
-    def _rest(self, choice: Selection, writes: int) -> None:
-        moved = choice.moved
-        self._rests_at = Progress(moved["position"], revision=moved["revision"] + writes)
 
     async def _take(self, asked: Asked, choice: Selection) -> ClaimedRange | None:
         statements, began = self._context.statements.ranges, monotonic()
@@ -286,14 +281,15 @@ class RangeClaimer:
             except Doubted as doubted:
                 await give_back(self._context.connections, statements.release, doubted.answer)
                 raise
-            return self._leased(rows, began=began, rows=choice.now)
+            return self._leased(rows, began=began, new=choice.now)
         if choice.is_passed_over:
             await asked.rows(statements.pass_over, **moved)
         return None
 
     def _leased(
-        self, leases: Sequence[Any], *, began: float, rows: Sequence[Any] | None = None
+        self, leases: Sequence[Any], *, began: float, new: Sequence[Any] | None = None
     ) -> ClaimedRange | None:
         if not leases:
             return None
-        return ClaimedRange(Lease(leases[0], duration=self._duration, began=began), rows)
+        lease = Lease(leases[0], duration=self._duration, began=began)
+        return ClaimedRange(lease, new, 0 if new is None else leases[0]["moved_to"])

@@ -10,6 +10,24 @@ Invariant: a process claims an event without waiting at most once, and only if i
 the server before the event was committed. After a crash of the server all connections are new, so
 every process claims the event durably. (A pooler may hide the crash from a process that survives
 it. That one claims it durably because it claimed it before.)
+
+A process may outlive the crash and remember a claim that was lost, its own or another's. Why no
+event is handled twice for that, and none is passed:
+
+- Where the queue stands (``remembered.py``), and the events that are offered to go with it. Claiming
+  and passing compare the revision of the queue's row. It is random: that of a lost write is on no
+  row, whatever was written instead. All of it is dropped when a connection ends. If a pooler hides
+  that, the lost range is found missing, and what was read for a drain is dropped then.
+- The ids whose tenants' turn it is. They only choose among what the row has unclaimed. Dropped when
+  a connection ends: they could be drawn again, for events of other types.
+- Ranges, what was read of them, finished events, notes on suspects: all of it is written under the
+  random token of a range. If that is gone, nothing is, and a new range of its number has another.
+- The horizon: dropped when a connection ends, and what is ``connected_at`` here with it. What was
+  claimed before makes claims durable, never the opposite.
+- Events that the database refused: found by id and ``event_id``. How many events are claimed, and
+  whether under the lock: of no consequence for which.
+
+Listeners with an order claim and save durably; what was read ahead for them is dropped, too.
 """
 
 from __future__ import annotations

@@ -160,13 +160,16 @@ class Queue:
         if self.held.get(lease.key) is lease:
             del self.held[lease.key]
             self._fresh.pop(lease.key, None)
+        if lease.is_lost:
+            self._taker.doubt()  # its events may be unclaimed again: a pooler hid a crash
         count, began = self._began.pop(lease, (0, 0.0))
         if count and lease.is_over:
             self._pace.ended(count, monotonic() - began)
 
     def doubt(self) -> None:
-        """What was offered was read before a connection ended."""
+        """A connection has ended: forget what was read or written before."""
         self._offered = ()
+        self._taker.doubt()
 
     def _wake(self) -> None:
         for loop in tuple(self.holder.loops.values()):

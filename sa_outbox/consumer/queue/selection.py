@@ -114,6 +114,8 @@ class ClaimedRange:
     lease: Lease
     rows: Sequence[Any] | None
     """None: they are still to be read."""
+    moved_to: int = 0
+    """After a claim of new events: the revision of the queue's row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,10 @@ class Urgency:
         read = self._context.statements.ranges.read_chosen
         return await self._reads.carefully(asked, read, "turns", ids=self._turns[:size])
 
+    def forget(self) -> None:
+        """Whose turn it is: the ids may be those of other events now."""
+        self._turns = []
+
     async def _new_turns(self, asked: Asked, bounds: dict[str, Any]) -> list[int]:
         if not any(row["differ"] for row in await asked.rows(self._differ, **bounds)):
             return []
@@ -112,6 +116,10 @@ class Chooser:
         self._urgency = Urgency(context, listener, reader.reads)
         self.is_behind: bool = False
         """More is waiting than was claimed: then it matters what comes first."""
+
+    def forget(self) -> None:
+        """What was chosen for later claims."""
+        self._urgency.forget()
 
     async def choose(self, asked: Asked, row: Any, size: int, *, aside: bool) -> Selection:
         """Up to *size* events, of those that the queue's *row* does not have yet. *aside*: and any

@@ -28,6 +28,6 @@ class Memory:
             holder.drop(lease)
 
     def doubt(self) -> None:
-        """What was offered was read before a connection ended."""
+        """A connection has ended."""
         for queue in self._workload.queues:
             queue.doubt()

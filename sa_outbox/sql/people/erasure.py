@@ -13,6 +13,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Text, Uuid
 
 from ..queue.cancellation import holds
+from ..queue.ranges import NEW_REVISION
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
@@ -196,7 +197,7 @@ def pass_by(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)} AS l SET
-            revision = revision + 1, updated_at = {NOW},
+            revision = {NEW_REVISION}, updated_at = {NOW},
             gaps = coalesce((
                 SELECT jsonb_agg(jsonb_build_array(part.lo, part.hi) ORDER BY part.lo)
                 FROM jsonb_array_elements(l.gaps) AS gap

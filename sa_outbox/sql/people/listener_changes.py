@@ -2,7 +2,7 @@
 
 Invariant: for a listener, an event is in exactly one place: unclaimed (above its cursor, or in its
 gaps), in a range, in a delivery's row, a dead letter, or settled. What is moved here is moved in
-one transaction that locks the listener's rows; each gets a higher token, a higher revision and no
+one transaction that locks the listener's rows; each gets a higher token, another revision and no
 owner, so whoever worked on it can write nothing more, and restarts at the new position.
 
 Unclaimed ids are a multirange here: the gaps, and everything above the cursor.
@@ -16,6 +16,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Boolean, Text
 
 from ..listener.suspects import NOTHING
+from ..queue.ranges import NEW_REVISION
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
@@ -74,7 +75,7 @@ def place(tables: Tables) -> TextClause:
     return text(
         f"""
         UPDATE {quoted(tables.listeners)} AS l
-        SET last_processed_id = moved.position, gaps = moved.gaps, revision = l.revision + 1,
+        SET last_processed_id = moved.position, gaps = moved.gaps, revision = {NEW_REVISION},
             lease_token = l.lease_token + 1, locked_by = NULL, lease_expires_at = NULL,
             retry_count = 0, retry_position = NULL, retry_after = NULL, errors = '[]',
             {NOTHING},

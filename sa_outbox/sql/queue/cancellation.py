@@ -16,6 +16,7 @@ from ..log.matching import NONE_MET, filters, met
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
+from .ranges import NEW_REVISION
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -53,7 +54,7 @@ def find(tables: Tables, *, filtered: bool = False) -> TextClause:
 def withdraw(tables: Tables) -> TextClause:
     """Remove :position from what the queue :listener has not claimed. A row if it was there.
 
-    Works like a claim, with the next revision, so that a concurrent claim finds nothing. Locks the
+    Works like a claim, with a new revision, so that a concurrent claim finds nothing. Locks the
     queue's row until the transaction ends: nobody claims events meanwhile. Without a row nothing is
     locked. Primary key.
     """
@@ -75,7 +76,7 @@ def withdraw(tables: Tables) -> TextClause:
                 ) AS part (lo, hi)
                 WHERE part.lo <= part.hi
             ),
-            revision = revision + 1, updated_at = {NOW}
+            revision = {NEW_REVISION}, updated_at = {NOW}
         WHERE name = :listener AND partition = 0
           AND (last_processed_id < :position OR {holds("l.gaps", ":position")})
         RETURNING name

@@ -1,7 +1,8 @@
 """Statements of queues: the one cursor that all processes share, and claiming events from it.
 
 Whoever claims events locks the listener's row, or compares its revision, so no event is in two
-ranges; whatever is claimed from the cursor is in a range, in a delivery's row, or settled.
+ranges; whatever is claimed from the cursor is in a range, in a delivery's row, or settled. Each
+write draws the revision at random: it is never that of a write that a crashed server has lost.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..log.reads import event_of
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
 from ..server.times import NOW
-from .ranges import FIRST_TERM, LEASE
+from .ranges import FIRST_TERM, LEASE, NEW_REVISION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,7 +198,7 @@ def read_chosen(tables: Tables) -> TextClause:
 def take(tables: Tables) -> TextClause:
     """Move the queue's cursor from :revision on to :position with these :gaps, and create a range
     of the ids in :taken (JSON, like gaps) with :upper as the highest, for :owner. Columns of a
-    lease.
+    lease, and moved_to, the queue's new revision.
 
     No row if someone moved or paused it since: then nothing is claimed. Not :durable, a server that
     crashes may lose the claim: ``consumer/queue/durability.py``.
@@ -206,15 +207,15 @@ def take(tables: Tables) -> TextClause:
         f"""
         WITH moved AS (
             UPDATE {quoted(tables.listeners)}
-            SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
-                updated_at = {NOW}
+            SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb),
+                revision = {NEW_REVISION}, updated_at = {NOW}
             WHERE name = :name AND partition = 0 AND revision = :revision AND paused_at IS NULL
-            RETURNING name
+            RETURNING name, revision
         )
         INSERT INTO {quoted(tables.ranges)}
             (listener, last_processed_id, gaps, locked_by, lease_token, lease_expires_at)
         SELECT name, :upper, CAST(:taken AS jsonb), :owner, {FIRST_TERM}, {EXPIRY} FROM moved
-        RETURNING {LEASE},
+        RETURNING {LEASE}, (SELECT moved.revision FROM moved) AS moved_to,
             CASE WHEN NOT :durable THEN set_config('synchronous_commit', 'off', true) END
         """
     ).bindparams(
@@ -231,14 +232,14 @@ def take(tables: Tables) -> TextClause:
 
 
 def pass_over(tables: Tables) -> TextClause:
-    """Move the queue's cursor from :revision on to :position with these :gaps, without creating a
-    range: nothing that was read is to be handled now. No row if someone has moved it since."""
+    """Move the queue's cursor from :revision on to :position with these :gaps, without a range:
+    nothing is to be handled now. The new revision; no row if someone has moved it since."""
     return text(
         f"""
         UPDATE {quoted(tables.listeners)}
-        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = revision + 1,
+        SET last_processed_id = :position, gaps = CAST(:gaps AS jsonb), revision = {NEW_REVISION},
             updated_at = {NOW}
-        WHERE name = :name AND partition = 0 AND revision = :revision RETURNING name
+        WHERE name = :name AND partition = 0 AND revision = :revision RETURNING revision
         """
     ).bindparams(
         bindparam("name", type_=Text),

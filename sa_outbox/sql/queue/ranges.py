@@ -46,9 +46,13 @@ LEASE = """
     last_processed_id AS position, CAST(gaps AS text) AS gaps, revision, 0 AS retry_count,
     CAST(NULL AS bigint) AS retry_position, CAST(NULL AS float8) AS retry_in, crashes,
     CAST(NULL AS text) AS fingerprint, CAST(suspects AS text) AS suspects, locked_by AS owner"""
-FIRST_TERM = "CAST(trunc(random() * 2 ^ 52) AS bigint)"
+_RANDOM = "CAST(trunc(random() * 2 ^ 52) AS bigint)"
+FIRST_TERM = _RANDOM
 """Token of a new range. Random: a server that lost commits reuses the numbers of lost ranges, and a
 process that has not noticed yet could settle the new ones under an old term."""
+NEW_REVISION = _RANDOM
+"""Revision of a queue's row after a write. Random: whoever remembers a write that the server lost
+finds this revision never again. Counted, the writes that come instead would reach it."""
 
 
 def claim(tables: Tables) -> TextClause:

@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sa_outbox import Outbox, OutboxSession, RetryPolicy
 from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.consumer.connection.engines import APPLICATION_NAME
-from sa_outbox.consumer.queue import claim
+from sa_outbox.consumer.queue import remembered
 from sa_outbox.consumer.settle import buffer
 from sa_outbox.consumer.settle.writes import Write, plan
 from sa_outbox.logs import program
@@ -54,6 +54,13 @@ CREATE TABLE IF NOT EXISTS effects (listener text, n bigint);
 CREATE TABLE IF NOT EXISTS checked_late (n bigint UNIQUE DEFERRABLE INITIALLY DEFERRED);
 DELETE FROM effects;
 DELETE FROM checked_late
+"""
+_COUNT_WRITES = """
+CREATE TABLE writes (id bigserial);
+CREATE FUNCTION count_write() RETURNS trigger LANGUAGE plpgsql
+    AS 'BEGIN INSERT INTO writes DEFAULT VALUES; RETURN NULL; END';
+CREATE TRIGGER count_writes AFTER UPDATE ON outbox_listeners FOR EACH ROW
+    WHEN (OLD.revision <> NEW.revision AND NEW.name = '{}') EXECUTE FUNCTION count_write();
 """
 _CHECKS = (
     "SELECT conname, pg_get_constraintdef(oid) AS definition FROM pg_constraint"
@@ -172,6 +179,15 @@ class Database:
             await anyio.to_thread.run_sync(connection.execute, lock)
             yield
 
+    @contextmanager
+    def counting_writes(self, listener: str) -> Iterator[Callable[[], int]]:
+        """How often the listener's cursor was written meanwhile. A queue's revision is no count."""
+        self.rows(_COUNT_WRITES.format(listener))
+        try:
+            yield lambda: int(self.value("SELECT count(*) FROM writes"))
+        finally:
+            self.rows("DROP FUNCTION count_write CASCADE; DROP TABLE writes")
+
     def end_consumer_backends(self) -> None:
         """As an administrator does, or a server that shuts down. Without those of handlers."""
         for pid in self.backends():
@@ -281,7 +297,7 @@ def saved_often(monkeypatch: pytest.MonkeyPatch) -> float:
     """Cursors that only pass events of others are saved after this many seconds: a tenth of the
     usual three."""
     assert pytest.approx(3) == buffer.SKIP_SAVE_SECONDS
-    for module in (buffer, claim):
+    for module in (buffer, remembered):
         monkeypatch.setattr(module, "SKIP_SAVE_SECONDS", 0.3)
     return 0.3
 
