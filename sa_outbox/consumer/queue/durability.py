@@ -14,10 +14,10 @@ it. That one claims it durably because it claimed it before.)
 A process may outlive the crash and remember a claim that was lost, its own or another's. Why no
 event is handled twice for that, and none is passed:
 
-- Where the queue stands (``remembered.py``), and the events that are offered to go with it. Claiming
-  and passing compare the revision of the queue's row. It is random: that of a lost write is on no
-  row, whatever was written instead. All of it is dropped when a connection ends. If a pooler hides
-  that, the lost range is found missing, and what was read for a drain is dropped then.
+- Where the queue stands (``remembered.py``), and the events that are offered to go with it. Claims
+  and moves of the cursor compare the revision of the queue's row. It is random: that of a lost
+  write is on no row, whatever was written instead. All of it is dropped when a connection ends; if
+  a pooler hides that, when a range is found missing, so that a drain waits for its events.
 - The ids whose tenants' turn it is. They only choose among what the row has unclaimed. Dropped when
   a connection ends: they could be drawn again, for events of other types.
 - Ranges, what was read of them, finished events, notes on suspects: all of it is written under the
