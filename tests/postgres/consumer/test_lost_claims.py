@@ -19,13 +19,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.position.gaps import Gaps
+from sa_outbox.consumer.queue import urgency
 from sa_outbox.consumer.queue.claim import RangeClaimer
 from sa_outbox.consumer.queue.selection import leaving
-from sa_outbox.observe import LeaseDropped, Listening
+from sa_outbox.observe import CommitsLost, LeaseDropped, Listening
 from sa_outbox.sql.queue import claims
 from tests.support import comes_true
 
 from .conftest import Consuming, Database, Producer, Running
+from .test_lost_commits import lose_events
 
 # Only what a notification announces is offered, and claimed from memory.
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
@@ -270,6 +272,38 @@ async def test_a_drain_does_not_end_before_what_is_unclaimed_again_is_handled(
             mailer.go_on()
 
     assert effects == [[1, 2, 3, 4]]
+
+
+async def test_whose_turn_it_was_is_not_claimed_when_its_id_is_another_events(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that lost events too: the turns of tenants were read before that."""
+    got: list[str] = []
+    go_on = anyio.Event()
+
+    @outbox.listener("mailer", on="order.*", order="none", concurrency=2, batch_size=2)
+    async def mail(event: Event[Any]) -> None:
+        got.append(event.event_type)
+        await go_on.wait()
+
+    monkeypatch.setattr(urgency, "FAIR_SHARE", 1e-6)  # they are read once
+    producer.add(*range(30), tenant="large")
+    producer.add(*range(30, 40), tenant="small")
+    async with consuming(outbox, lease_duration=LONG) as running:
+        await comes_true(lambda: taker(running)._chooser._urgency._turns)
+        await comes_true(lambda: got)
+        lose_events(database, above=10)
+        producer.add(*range(30), event_type="user.added")
+        database.end_other_backends()
+        go_on.set()
+        await running.recorder.seen(CommitsLost)
+        await running.consumer.drain()
+
+    assert {*got} == {"order.placed"}
 
 
 def taker(running: Running) -> RangeClaimer:
