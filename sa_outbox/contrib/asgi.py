@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from ..consumer.shared.task_errors import one_error
-from ..errors import InvalidEvent, OutboxError
-from ..event.context import event_context
+from ..errors import OutboxError
 from ..logs import program_log
 from ..policy.backoff import Backoff
+from .request_ids import CORRELATION_ID, REQUEST_ID, context_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -126,8 +126,8 @@ class EventContextMiddleware:
         self,
         app: App,
         *,
-        request_id: str = "X-Request-ID",
-        correlation_id: str = "X-Correlation-ID",
+        request_id: str = REQUEST_ID,
+        correlation_id: str = CORRELATION_ID,
     ) -> None:
         self._app = app
         self._names = {
@@ -143,14 +143,9 @@ class EventContextMiddleware:
             await self._app(scope, receive, send)
 
     def _context(self, scope: Scope) -> AbstractContextManager[None]:
-        values: dict[str, Any] = {}
+        sent: dict[str, str] = {}
         for name, value in scope["headers"]:
             field = self._names.get(name.lower())
-            if field is not None and field not in values:
-                text = value.decode("latin-1")
-                try:
-                    event_context(**{field: text})
-                except InvalidEvent:
-                    continue
-                values[field] = text
-        return event_context(**values)
+            if field is not None:
+                sent.setdefault(field, value.decode("latin-1"))
+        return context_of(sent)
