@@ -102,9 +102,16 @@ PAGES = (
     Page(
         "contrib.md",
         "sa_outbox.contrib",
-        "For programs inside a web framework.",
+        "For programs inside a web framework, or with Dishka.",
         "fastapi.md",
-        ("sa_outbox.contrib.asgi",),
+        (
+            "sa_outbox.contrib.asgi",
+            "sa_outbox.contrib.fastapi",
+            "sa_outbox.contrib.litestar",
+            "sa_outbox.contrib.flask",
+            "sa_outbox.contrib.dishka",
+        ),
+        ("on_app_init",),
     ),
     Page(
         "catalog.md",

@@ -14,7 +14,7 @@ from ..consumer.shared.task_errors import one_error
 from ..errors import OutboxError
 from ..logs import program_log
 from ..policy.backoff import Backoff
-from .request_ids import CORRELATION_ID, REQUEST_ID, context_of
+from .request_ids import context_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -126,8 +126,8 @@ class EventContextMiddleware:
         self,
         app: App,
         *,
-        request_id: str = REQUEST_ID,
-        correlation_id: str = CORRELATION_ID,
+        request_id: str = "X-Request-ID",
+        correlation_id: str = "X-Correlation-ID",
     ) -> None:
         self._app = app
         self._names = {

@@ -41,7 +41,7 @@ def session_of(
     When the function returns it is committed, and only then is the response sent: if the commit
     fails the client gets a 500. If the function raises, an ``HTTPException`` included, it is rolled
     back. A ``yield`` dependency of your own ends *after* the response by default, when the client
-    has been told of success. Everything in a request that depends on the session of one factory
+    has read of a success. Everything in a request that depends on the session of one factory
     gets the same session, however often this is called.
 
     From a ``sessionmaker`` the session is sync, for functions without ``async``: FastAPI runs them

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sqlalchemy.orm import Session, sessionmaker
 
 from ..errors import ConfigError
-from .request_ids import CORRELATION_ID, REQUEST_ID, context_of
+from .request_ids import context_of
 
 try:
     from flask import g, has_request_context, request
@@ -52,8 +52,8 @@ class RequestSessions(Generic[S]):
         sessions: sessionmaker[S],
         app: Flask | None = None,
         *,
-        request_id: str = REQUEST_ID,
-        correlation_id: str = CORRELATION_ID,
+        request_id: str = "X-Request-ID",
+        correlation_id: str = "X-Correlation-ID",
     ) -> None:
         if not isinstance(sessions, sessionmaker):
             raise ConfigError(

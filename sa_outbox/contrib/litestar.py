@@ -47,8 +47,8 @@ class OutboxPlugin(InitPlugin):
 
     *alchemy* is the configuration, or the configurations, that ``SQLAlchemyPlugin`` of Advanced
     Alchemy has. Its sessions are committed before a response with a status below 400 is sent. If
-    that fails, the request fails: with Advanced Alchemy's own ``autocommit`` the client would be
-    told of success.
+    that fails, the request fails: with Advanced Alchemy's own ``autocommit`` the client would get
+    the response of success.
 
     *consumer* starts after the lifespans of all other plugins and stops before them, so it never
     works on an engine that Advanced Alchemy's plugin has disposed of. *exit_on_failure* is that of

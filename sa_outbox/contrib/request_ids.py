@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidEvent
 from ..event.context import event_context
@@ -10,9 +10,6 @@ from ..event.context import event_context
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
-
-REQUEST_ID: Final = "X-Request-ID"
-CORRELATION_ID: Final = "X-Correlation-ID"
 
 
 def context_of(ids: Mapping[str, str]) -> AbstractContextManager[None]:

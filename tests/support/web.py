@@ -1,4 +1,4 @@
-"""The same small shop in every framework: what a request leaves in the database, and when.
+"""A small shop in every framework: what a request leaves in the database, and when.
 
 ``POST /orders/N`` adds an event and answers. With 13 it answers 404 by an exception, with 14 it
 raises, with 15 its commit fails.
@@ -167,6 +167,21 @@ def alchemy_async(program: Program) -> Any:
         session_maker=program.outbox.async_sessionmaker(program.async_engine),
     )
     return Litestar([order], plugins=[SQLAlchemyPlugin(config), OutboxPlugin(alchemy=config)])
+
+
+def alchemy_alone(program: Program) -> Any:
+    """With its own autocommit: not one of the shops, but why ours is needed."""
+
+    @post("/orders/{number:int}")
+    async def order(number: FromPath[int], db_session: NamedDependency[AsyncOutboxSession]) -> int:
+        return await place(db_session, number, NotFoundException())
+
+    config = SQLAlchemyAsyncConfig(
+        engine_instance=program.async_engine,
+        session_maker=program.outbox.async_sessionmaker(program.async_engine),
+        before_send_handler="autocommit",
+    )
+    return Litestar([order], plugins=[SQLAlchemyPlugin(config)])
 
 
 def alchemy_sync(program: Program) -> Any:

@@ -1,4 +1,4 @@
-"""FastAPI as docs/fastapi.md shows it: requests and a consumer in one application."""
+"""Requests and a consumer in one application, as docs/fastapi.md shows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import FastAPI
 from httpx2 import ASGITransport, AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -22,6 +22,7 @@ from sa_outbox import AsyncOutboxSession, Event, Outbox
 from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.contrib import asgi
 from sa_outbox.contrib.asgi import consuming
+from sa_outbox.contrib.fastapi import session_of
 from tests.support import PATIENCE, comes_true
 
 from .conftest import Database, Producer
@@ -43,19 +44,10 @@ def app(outbox: Outbox, async_engine: AsyncEngine) -> FastAPI:
     sessions = outbox.async_sessionmaker(async_engine)
     app = FastAPI()
 
-    async def open_session() -> AsyncIterator[AsyncOutboxSession]:
-        async with sessions.begin() as session:
-            yield session
-
-    opened: Any = Depends(open_session, scope="function")
+    opened: Any = session_of(sessions)
 
     async def place(number: int, session: AsyncOutboxSession = opened) -> int:
         session.add_event("order.placed", {"n": number})
-        await session.flush()
-        if number == 13:
-            raise HTTPException(404)
-        if number == 14:
-            raise ValueError("unlucky too")
         return number
 
     app.post("/orders/{number}")(place)
@@ -75,35 +67,6 @@ def handling(outbox: Outbox) -> list[int]:
         handled.append(event.payload["n"])
 
     return handled
-
-
-async def test_the_event_is_committed_before_the_response_is_sent(
-    app: FastAPI, database: Database
-) -> None:
-    committed: list[int] = []
-
-    async def watched(scope: Any, receive: Any, send: Callable[[Any], Any]) -> None:
-        async def look_and_send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                committed.append(database.value("SELECT count(*) FROM outbox"))
-            await send(message)
-
-        await app(scope, receive, look_and_send)
-
-    async with client(watched) as shop:
-        assert (await shop.post("/orders/1")).status_code == 200
-
-    assert committed == [1]
-
-
-@pytest.mark.parametrize(("number", "status"), [(13, 404), (14, 500)])
-async def test_a_request_that_raises_leaves_no_event(
-    app: FastAPI, database: Database, number: int, status: int
-) -> None:
-    async with client(app) as shop:
-        assert (await shop.post(f"/orders/{number}")).status_code == status
-
-    assert database.value("SELECT count(*) FROM outbox") == 0
 
 
 async def test_the_consumer_beside_it_delivers_and_releases_its_leases(

@@ -10,7 +10,15 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox import Outbox
-from tests.support.web import BROKEN, NOT_COMMITTED, NOT_FOUND, SHOPS, Program, Shop
+from tests.support.web import (
+    BROKEN,
+    NOT_COMMITTED,
+    NOT_FOUND,
+    SHOPS,
+    Program,
+    Shop,
+    alchemy_alone,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +85,17 @@ async def test_nobody_is_told_of_success_when_the_commit_fails(
     shop: Shop, program: Program
 ) -> None:
     assert await shop.post(NOT_COMMITTED) // 100 == 5
+
+    assert committed(program) == []
+
+
+async def test_docs_are_right_that_advanced_alchemy_alone_hides_a_commit_that_fails(
+    program: Program,
+) -> None:
+    shop = Shop(alchemy_alone(program), lambda: len(committed(program)))
+
+    async with shop.running():
+        assert await shop.post(NOT_COMMITTED) == 201
 
     assert committed(program) == []
 

@@ -7,13 +7,15 @@ from uuid import uuid4
 from flask import Flask, Response, abort, g, request
 from sqlalchemy import text
 
-from sa_outbox import OutboxSession, event_context, schema
+from sa_outbox import event_context, schema
+from sa_outbox.contrib.flask import RequestSessions
 from sa_outbox.errors import InvalidEvent
 
 from .database import Session, engine, outbox
 from .models import Base, Order, Product
 
 app = Flask(__name__)
+sessions = RequestSessions(Session, app)  # first of all: its commit comes last
 
 
 @app.cli.command("prepare")
@@ -39,32 +41,20 @@ def enter_context() -> None:
 
 
 @app.after_request
-def commit(response: Response) -> Response:
-    """Before the response is sent; a view that raises, or answers with an error, leaves nothing."""
-    if "session" in g and response.status_code < 400:
-        g.session.commit()
+def answer_request_id(response: Response) -> Response:
     response.headers["X-Request-ID"] = g.request_id
     return response
 
 
 @app.teardown_request
-def clean_up(_: BaseException | None) -> None:
-    if "session" in g:
-        g.pop("session").close()  # rolls back what was not committed
+def leave_context(_: BaseException | None) -> None:
     if "context" in g:
         g.pop("context").__exit__(None, None, None)
 
 
-def current_session() -> OutboxSession:
-    if "session" not in g:
-        g.session = Session()
-    session: OutboxSession = g.session
-    return session
-
-
 @app.post("/orders")
 def place_order() -> tuple[dict[str, object], int]:
-    session, wanted = current_session(), request.get_json()
+    session, wanted = sessions.current(), request.get_json()
     product = session.get(Product, wanted["product"])
     if product is None:
         abort(404, f"we have no {wanted['product']}")
@@ -81,7 +71,7 @@ def place_order() -> tuple[dict[str, object], int]:
 
 @app.get("/orders/<int:order_id>")
 def show_order(order_id: int) -> dict[str, object]:
-    order = current_session().get(Order, order_id)
+    order = sessions.current().get(Order, order_id)
     if order is None:
         abort(404)
     return {"id": order.id, "product": order.product, "state": order.state}
@@ -89,5 +79,5 @@ def show_order(order_id: int) -> dict[str, object]:
 
 @app.get("/readyz")
 def is_ready() -> str:
-    current_session().execute(text("SELECT 1"))
+    sessions.current().execute(text("SELECT 1"))
     return "ok"

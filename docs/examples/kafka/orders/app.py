@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from pydantic import BaseModel
 from sqlalchemy import Identity, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -18,6 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_outbox import AsyncOutboxSession, Outbox
 from sa_outbox.contrib.asgi import EventContextMiddleware
+from sa_outbox.contrib.fastapi import session_of
 from sa_outbox.relay.kafka import Kafka
 
 url = make_url(os.environ["ORDERS_DATABASE_URL"])
@@ -47,12 +48,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     await engine.dispose()
 
 
-async def open_session() -> AsyncIterator[AsyncOutboxSession]:
-    async with Session.begin() as session:
-        yield session
-
-
-InSession = Annotated[AsyncOutboxSession, Depends(open_session, scope="function")]
+InSession = Annotated[AsyncOutboxSession, session_of(Session)]
 app = FastAPI(title="Orders", lifespan=lifespan)
 app.add_middleware(EventContextMiddleware)  # X-Request-ID travels with the event, through Kafka
 

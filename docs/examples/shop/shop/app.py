@@ -16,6 +16,7 @@ from structlog.contextvars import bound_contextvars
 from sa_outbox import AsyncOutboxSession, event_context
 from sa_outbox.consumer import Consumer
 from sa_outbox.contrib.asgi import consuming
+from sa_outbox.contrib.fastapi import session_of
 
 from .database import Session, engine
 from .events import OrderCancelled, OrderPlaced, order_key
@@ -50,13 +51,9 @@ async def in_request(
         yield
 
 
-async def open_session() -> AsyncIterator[AsyncOutboxSession]:
-    """Commits before the response is sent, and rolls back if the function raises."""
-    async with Session.begin() as session:
-        yield session
+InSession = Annotated[AsyncOutboxSession, session_of(Session)]
+"""Commits before the response is sent, and rolls back if the function raises."""
 
-
-InSession = Annotated[AsyncOutboxSession, Depends(open_session, scope="function")]
 app = FastAPI(title="Shop", lifespan=lifespan, dependencies=[Depends(in_request)])
 
 
