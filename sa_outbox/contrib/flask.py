@@ -12,7 +12,7 @@ from .request_ids import context_of
 try:
     from flask import g, has_request_context, request
 except ModuleNotFoundError as _error:
-    raise ConfigError('sa_outbox.contrib.flask needs Flask: pip install "flask>=3.0"') from _error
+    raise ConfigError('sa_outbox.contrib.flask needs Flask: pip install "flask>=3.1"') from _error
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -19,7 +19,7 @@ try:
     from litestar.plugins import InitPlugin
 except ModuleNotFoundError as _error:
     raise ConfigError(
-        'sa_outbox.contrib.litestar needs Litestar: pip install "litestar>=2.13"'
+        'sa_outbox.contrib.litestar needs Litestar: pip install "litestar>=2.23"'
     ) from _error
 
 if TYPE_CHECKING:
