@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def test_the_reference_is_what_the_docstrings_and_the_commands_say() -> None:
     written = {page.name: page.read_text() for page in FOLDER.glob("*.md")}
 
     assert written.keys() == made().keys(), "run: make reference"
-    assert [name for name, text in made().items() if text != written[name]] == [], (
-        "run: make reference"
-    )
+    for name, text in made().items():
+        change = unified_diff(written[name].splitlines(), text.splitlines(), "written", "now")
+        assert "\n".join(change) == "", "run: make reference"
 
 
 def shown() -> Iterator[tuple[str, griffe.Object]]:
