@@ -45,8 +45,9 @@ def _page(name: str, about: str, command: click.Command) -> str:
 def _all(
     command: click.Command, context: click.Context
 ) -> Iterator[tuple[click.Command, click.Context]]:
-    if not isinstance(command, click.Group):
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield command, context
+    if not isinstance(command, click.Group):
         return
     for name in command.list_commands(context):
         found = command.get_command(context, name)
@@ -57,7 +58,7 @@ def _all(
 def _described(command: click.Command, context: click.Context) -> list[str]:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     records = [each.get_help_record(context) for each in command.get_params(context)]
-    rows = [record for record in records if record is not None and record[1]]
+    rows = [record for record in records if record is not None]  # what is hidden has none
     parts = [f"## `{context.command_path}`", f"```text\n{usage}\n```", _text(command.help or "")]
     if rows:
         lines = [f"| `{_cell(name)}` | {_cell(_prose(text))} |" for name, text in rows]

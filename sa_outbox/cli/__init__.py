@@ -42,39 +42,49 @@ from sa_outbox._version import __version__
 
 from .lazy import LazyGroup
 
-COMMANDS = {
-    "adopt": "copies:adopt",
-    "audit": "audit:audit",
-    "catalog": "catalog:catalog",
-    "completion": "completion:completion",
-    "consume": "run:consume",
-    "crons": "crons:crons",
-    "dashboard": "dashboard:dashboard",
-    "dead-letters": "dead_letter_actions:dead_letters",
-    "deliveries": "deliveries:deliveries",
-    "demo": "run:demo",
-    "doctor": "doctor:doctor",
-    "durations": "audit:durations",
-    "endpoints": "endpoints:endpoints",
-    "events": "events:events",
-    "grants": "grants:grants",
-    "listeners": "listeners:listeners",
-    "migrate": "schema:migrate",
-    "monitoring": "monitoring:monitoring",
-    "prune": "prune:prune",
-    "queues": "queues:queues",
-    "repartition": "run:repartition",
-    "revision": "schema:revision",
-    "status": "status:status",
-    "top": "status:top",
-    "verify": "schema:verify",
+SECTIONS = {
+    "Set up": {
+        "adopt": "copies:adopt",
+        "catalog": "catalog:catalog",
+        "completion": "completion:completion",
+        "grants": "grants:grants",
+        "migrate": "schema:migrate",
+        "monitoring": "monitoring:monitoring",
+        "revision": "schema:revision",
+        "verify": "schema:verify",
+    },
+    "Run": {
+        "consume": "run:consume",
+        "dashboard": "dashboard:dashboard",
+        "demo": "run:demo",
+        "prune": "prune:prune",
+        "repartition": "run:repartition",
+    },
+    "Inspect": {
+        "audit": "audit:audit",
+        "doctor": "doctor:doctor",
+        "durations": "audit:durations",
+        "queues": "queues:queues",
+        "status": "status:status",
+        "top": "status:top",
+    },
+    "Inspect and repair": {
+        "crons": "crons:crons",
+        "dead-letters": "dead_letter_actions:dead_letters",
+        "deliveries": "deliveries:deliveries",
+        "endpoints": "endpoints:endpoints",
+        "events": "events:events",
+        "listeners": "listeners:listeners",
+    },
 }
-"""Each command's file in this package, and its name there."""
+"""As ``--help`` shows them; each command's file in this package, and its name there."""
+
+COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
 @click.group(
     cls=LazyGroup,
-    commands_of=COMMANDS,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="sa-outbox")
@@ -93,7 +103,7 @@ def main() -> None:
         sa-outbox verify
         sa-outbox doctor shop.app:outbox
     Deliver the events to your listeners:
-        sa-outbox consume shop.app:outbox
+        python -m sa_outbox.consume shop.app:outbox
     Inspect and repair, in a browser:
         sa-outbox dashboard shop.app:outbox
     What is the state, and what was given up?

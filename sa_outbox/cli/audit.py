@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .display import as_json, moment, span, table
-from .operator import place_of, place_options
+from .operator import limit_option, place_of, place_options
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--event", "event_id", type=click.UUID, help="Of the event with this event_id.")
+@click.option("--event", "event_id", type=click.UUID, help="Only records of this event_id.")
 @click.option("--action", help="What was done, as in paused or failed.")
 @click.option("--actor", help="Who did it: an operator's name, or whoever caused the event.")
-@click.option("--listener")
+@click.option("--listener", help="Only records of this listener.")
 @click.option("--before", type=int, help="Continue below this id: the end of the last page.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@limit_option
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def audit(

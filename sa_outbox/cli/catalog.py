@@ -31,14 +31,23 @@ WHOM = {
 @click.group(invoke_without_command=True)
 @app_option("Required. The modules that it imports are the program.")
 @click.option(
-    "--format", "form", type=click.Choice(sorted(FILES)), default="asyncapi", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(sorted(FILES)),
+    default="asyncapi",
+    show_default=True,
+    help="What kind of document to write.",
 )
 @click.option(
-    "-o", "--output", metavar="FILE", help="- for standard output.  [default: asyncapi.json, or "
-    "events.schema.json]"
-)  # fmt: skip
-@click.option("--title", help="Of the document.  [default: the name of the outbox's table]")
-@click.option("--api-version", default="1.0.0", show_default=True, help="Of the document's API.")
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="File to write; - for standard output.  [default: asyncapi.json or events.schema.json]",
+)
+@click.option("--title", help="Title of the document.  [default: the name of the outbox's table]")
+@click.option(
+    "--api-version", default="1.0.0", show_default=True, help="Version that the document states."
+)
 @click.pass_context
 def catalog(
     context: click.Context,
@@ -92,7 +101,7 @@ def catalog(
     help="No consumer of the old release runs beside producers of the new one: check only what is "
     "stored, and receivers.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.pass_context
 def check(
     context: click.Context,

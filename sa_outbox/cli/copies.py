@@ -23,9 +23,11 @@ from .answers import called, cli_errors
     metavar="DATABASE",
     help="The name of the database, instead of typing it when asked.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--by", metavar="NAME", help="Who, for the audit.  [default: the user of this machine]"
+    "--by",
+    metavar="NAME",
+    help="Who does this, for the audit.  [default: the user of this machine]",
 )
 def adopt(
     *,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def crons() -> None:
-    """Recurring events: when they are due, and an extra one now."""
+    """Show when recurring events are due, or add one now."""
 
 
 @crons.command("list")

@@ -25,7 +25,11 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - the variable's name, not a 
 @names_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: any."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port; 0 for any.",
 )
 @click.option(
     "--token",
@@ -34,7 +38,7 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - the variable's name, not a 
     help="Token to sign in with. Required for every address but the loopback. Better in the "
     "environment: everybody on the machine can read a command line.",
 )
-@click.option("--read-only", is_flag=True, help="Nobody changes anything.")
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option(
     "--mask",
     multiple=True,
@@ -55,7 +59,9 @@ _TOKEN = "SA_OUTBOX_DASHBOARD_TOKEN"  # noqa: S105 - the variable's name, not a 
     metavar="FILE",
     help="What sa-outbox catalog has written, if this dashboard does not know your program.",
 )
-@click.option("--title", default="Outbox", show_default=True, help="Which one of several it is.")
+@click.option(
+    "--title", default="Outbox", show_default=True, help="Shown on top, to tell several apart."
+)
 @click.option(
     "--root-path",
     default="",

@@ -46,7 +46,7 @@ __all__ = ["dead_letters"]
 @dead_letters.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=int)
 @filters
-@click.option("--all", "everything", is_flag=True, help="All open ones.")
+@click.option("--all", "everything", is_flag=True, help="Select all open ones.")
 @click.option("--dry-run", is_flag=True, help="Only print how many.")
 @place_options
 @operator_options
@@ -76,8 +76,8 @@ def replay(
 @dead_letters.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=int)
 @filters
-@click.option("--all", "everything", is_flag=True, help="All open ones.")
-@click.option("--fixed", is_flag=True, help="They were resolved by other means.")
+@click.option("--all", "everything", is_flag=True, help="Select all open ones.")
+@click.option("--fixed", is_flag=True, help="Record that they were resolved by other means.")
 @click.option("--dry-run", is_flag=True, help="Only print how many.")
 @place_options
 @operator_options
@@ -116,7 +116,7 @@ def discard(
 @click.option("--payload", metavar="JSON", help="The new payload.  [default: in $EDITOR]")
 @click.option("--payload-file", type=click.File(), help="A file with the new payload; - is stdin.")
 @click.option("--headers", metavar="JSON", help="New headers, all of them.")
-@click.option("--replay", "replayed", is_flag=True, help="And replay it.")
+@click.option("--replay", "replayed", is_flag=True, help="Replay it afterwards.")
 @app_option("With it, its check_event, contract and limits apply to the edit.")
 @place_options
 @operator_options

@@ -11,7 +11,7 @@ from sa_outbox.policy.delivery import Reason
 from sa_outbox.policy.error.tracebacks import traceback_text
 
 from .display import as_json, document, escaped, facts, moment, table
-from .operator import moment_option, place_of, place_options
+from .operator import limit_option, moment_option, place_of, place_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +41,15 @@ def filters(command: F) -> F:
     for option in (
         moment_option("--until", "Given up before"),
         moment_option("--since", "Given up then or later"),
-        click.option("--fingerprint", help="Of the last error: see list --group-by error."),
+        click.option(
+            "--fingerprint", help="Fingerprint of the last error, from list --group-by error."
+        ),
         click.option("--code", help="Code of the last error."),
-        click.option("--reason", type=click.Choice(get_args(Reason))),
-        click.option("--tenant"),
-        click.option("--key"),
+        click.option("--reason", type=click.Choice(get_args(Reason)), help="Why it was given up."),
+        click.option("--tenant", help="Tenant of the event."),
+        click.option("--key", help="Key of the event."),
         click.option("--type", "types", multiple=True, help="Event type; * for any characters."),
-        click.option("--listener"),
+        click.option("--listener", help="The listener that gave it up."),
     ):
         command = option(command)
     return command
@@ -60,9 +62,10 @@ def filters(command: F) -> F:
     type=click.Choice(["open", "replayed", "discarded", "fixed", "any"]),
     default="open",
     show_default=True,
+    help="What became of it since; any for all of them.",
 )
 @click.option("--before", type=int, help="Continue below this id: the end of the last page.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@limit_option
 @click.option("--count", is_flag=True, help="Only print how many there are.")
 @click.option("--group-by", type=click.Choice(["error"]), help="Count them by their last error.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
@@ -162,14 +165,13 @@ def _names(listeners: Sequence[str], number: int) -> str:
 
 @dead_letters.command()
 @click.argument("id_", metavar="ID", type=int)
-@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Cover this field.")
+@click.option(
+    "--mask", "masks", multiple=True, metavar="FIELD", help="Mask this field. Repeatable."
+)
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) -> None:
-    """Show one, with its copy of the event.
-
-    And the error and the traceback of every attempt.
-    """
+    """Show one: its copy of the event, and the error and traceback of every attempt."""
     found = show_one(place_of(options), id_)
     if as_json_:
         shown = {"letter": found.letter, "errors": found.errors, "headers": found.headers}

@@ -11,6 +11,7 @@ from .display import as_json, escaped, holder, moment, table
 from .operator import (
     app_option,
     confirm,
+    limit_option,
     operator_of,
     operator_options,
     place_of,
@@ -32,11 +33,11 @@ STATES = ("running", "parked", "scheduled", "behind", "cancelled")
 
 def filter_options(command: F) -> F:
     for option in (
-        click.option("--key"),
-        click.option("--tenant"),
-        click.option("--type", "event_type", help="Event type."),
-        click.option("--state", type=click.Choice(STATES)),
-        click.option("--listener"),
+        click.option("--key", help="Only of events with this key."),
+        click.option("--tenant", help="Only of events of this tenant."),
+        click.option("--type", "event_type", help="Only of events of this type."),
+        click.option("--state", type=click.Choice(STATES), help="Only those in this state."),
+        click.option("--listener", help="Only those of this listener."),
     ):
         command = option(command)
     return command
@@ -54,7 +55,7 @@ def deliveries() -> None:
 @deliveries.command("list")
 @filter_options
 @click.option("--after", metavar="DELIVERY", help="Continue after this one: the last page's end.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@limit_option
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def list_(*, after: str | None, limit: int, as_json_: bool, **options: Any) -> None:

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     help="The URL on which consumers LISTEN, if it is a different one.",
 )
 @click.option("--no-listen", is_flag=True, help="Do not test whether LISTEN receives a NOTIFY.")
-@click.option("--ignore", "ignored", multiple=True, metavar="CODE", help="Omit a finding.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option(
+    "--ignore", "ignored", multiple=True, metavar="CODE", help="Leave out this finding. Repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def doctor(
     *,
     app: str | None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from .operator import operator_of, operator_options, place_of, place_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection
 
     from sa_outbox.database.tables import Tables
@@ -19,6 +21,9 @@ _FIELDS: Final = (
 )
 
 
+F = TypeVar("F", bound="Callable[..., None]")
+
+
 def from_json(_context: click.Context, _option: click.Parameter, given: str | None) -> Any:
     try:
         return None if given is None else json.loads(given)
@@ -26,27 +31,61 @@ def from_json(_context: click.Context, _option: click.Parameter, given: str | No
         raise click.BadParameter(f"not JSON: {error}") from error
 
 
+def request_options(
+    *,
+    concurrency: int | None = None,
+    timeout: float | None = None,
+    probe_interval: float | None = None,
+) -> Callable[[F], F]:
+    """How requests are sent, with the defaults that are given."""
+
+    def decorate(command: F) -> F:
+        for option in (
+            click.option(
+                "--probe-interval",
+                type=click.FloatRange(1, 86400),
+                default=probe_interval,
+                show_default=True,
+                help="Seconds between two attempts while it is down.",
+            ),
+            click.option(
+                "--timeout",
+                type=click.FloatRange(0.1, 300),
+                default=timeout,
+                show_default=True,
+                help="Seconds for a request, from resolving the name to the answer.",
+            ),
+            click.option(
+                "--concurrency",
+                type=click.IntRange(1, 1000),
+                default=concurrency,
+                show_default=True,
+                help="How many requests may be in flight at the same time.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 @click.command()
 @click.argument("name")
-@click.option("--on", multiple=True, help="Event types, all of them; repeatable.")
+@click.option("--on", multiple=True, help="Event types, instead of the present ones. Repeatable.")
 @click.option(
     "--where",
     metavar="JSON",
     callback=from_json,
     help="Only events whose payload has these fields with these values: an object.",
 )
-@click.option("--no-where", is_flag=True, help="Whatever the payload has.")
+@click.option("--no-where", is_flag=True, help="Events with any payload.")
 @click.option("--tenant", help="Only events of this tenant.")
 @click.option("--no-tenant", is_flag=True, help="Events of every tenant, and of none.")
-@click.option("--concurrency", type=click.IntRange(1, 1000))
-@click.option("--timeout", type=click.FloatRange(0.1, 300))
+@request_options()
 @click.option(
-    "--probe-interval",
-    type=click.FloatRange(1, 86400),
-    help="Seconds between two tries while it is down.",
-)
-@click.option(
-    "--retry-410/--no-retry-410", default=None, help="Retry an answer of 410, or disable NAME."
+    "--retry-410/--no-retry-410",
+    default=None,
+    help="Retry after an answer of 410, or disable NAME.",
 )
 @place_options
 @operator_options

@@ -12,7 +12,7 @@ from sa_outbox.policy.order import ORDERS
 
 from .answers import cli_errors
 from .display import moment, table
-from .endpoint_change import change, from_json
+from .endpoint_change import change, from_json, request_options
 from .endpoint_secrets import (
     new_key,
     reseal,
@@ -69,7 +69,7 @@ def permitted(options: dict[str, Any], *names: str) -> EndpointOptions:
 
 @click.group()
 def endpoints() -> None:
-    """Where webhooks go.
+    """Add, change, test and remove webhook endpoints.
 
     \b
     Each endpoint is a listener of its own, webhook:NAME. Secrets are stored sealed, with the key in
@@ -85,7 +85,7 @@ for _command in (change, new_key, reseal, rotate):
 @endpoints.command("list")
 @place_options
 def list_(**options: Any) -> None:
-    """Every endpoint: what it gets, whether it is disabled. Never its secrets."""
+    """List every endpoint: what it gets, whether it is disabled. Never its secrets."""
     from sa_outbox.errors import ConfigError  # noqa: PLC0415 - not for --help
     from sa_outbox.operations import sealing  # noqa: PLC0415 - not for the help
     from sa_outbox.operations.endpoints import list_endpoints  # noqa: PLC0415 - not for --help
@@ -123,17 +123,17 @@ def list_(**options: Any) -> None:
     help="Only events whose payload has these fields with these values: an object.",
 )
 @click.option("--tenant", help="Only events of this tenant.")
-@click.option("--order", type=click.Choice(ORDERS), default="key")
-@click.option("--concurrency", type=click.IntRange(1, 1000), default=4, show_default=True)
-@click.option("--timeout", type=click.FloatRange(0.1, 300), default=15.0, show_default=True)
 @click.option(
-    "--probe-interval",
-    type=click.FloatRange(1, 86400),
-    default=30.0,
+    "--order",
+    type=click.Choice(ORDERS),
+    default="key",
     show_default=True,
-    help="Seconds between two tries while it is down.",
+    help="Which events wait for each other: those of a key, all, or none.",
 )
-@click.option("--retry-410", is_flag=True, help="Retry an answer of 410; it disables NAME.")
+@request_options(concurrency=4, timeout=15.0, probe_interval=30.0)
+@click.option(
+    "--retry-410", is_flag=True, help="Retry after an answer of 410, which otherwise disables NAME."
+)
 @click.option(
     "--secret-env", help="The consumer's environment variable that holds the signing secret."
 )

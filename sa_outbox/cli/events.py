@@ -11,6 +11,7 @@ from .display import as_json, document, escaped, facts, moment, table
 from .operator import (
     app_option,
     confirm,
+    limit_option,
     moment_option,
     operator_of,
     operator_options,
@@ -35,14 +36,14 @@ def events() -> None:
 
 @events.command("list")
 @click.option("--type", "types", multiple=True, help="Event type; * for any run of characters.")
-@click.option("--key")
-@click.option("--tenant")
+@click.option("--key", help="Only events with this key.")
+@click.option("--tenant", help="Only events of this tenant.")
 @moment_option("--since", "Written then or later")
 @moment_option("--until", "Written before")
 @click.option("--from-id", type=int, help="This id or a higher one.")
 @click.option("--to-id", type=int, help="This id or a lower one.")
 @click.option("--before", type=int, help="Continue below this id: the end of the last page.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@limit_option
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def list_(
@@ -96,8 +97,10 @@ def list_(
 
 @events.command()
 @click.argument("event", type=parse_event)
-@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Cover this field.")
-@click.option("--tree", is_flag=True, help="What caused it, and what it caused, instead.")
+@click.option(
+    "--mask", "masks", multiple=True, metavar="FIELD", help="Mask this field. Repeatable."
+)
+@click.option("--tree", is_flag=True, help="Show what caused it and what it caused instead.")
 @app_option("Without, the listeners are those that consumers have registered.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
@@ -136,7 +139,11 @@ def show(
 
 @events.command()
 @click.argument("chosen", metavar="EVENT...", nargs=-1, required=True, type=parse_event)
-@click.option("--keys", is_flag=True, help="Also its idempotency keys: then it can be added again.")
+@click.option(
+    "--keys",
+    is_flag=True,
+    help="Erase its idempotency keys too: then it can be added again.",
+)
 @click.option("--dry-run", is_flag=True, help="Only print what would be erased.")
 @place_options
 @operator_options

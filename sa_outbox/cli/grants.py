@@ -14,7 +14,7 @@ from .answers import cli_errors
 @click.command()
 @click.argument("kinds", nargs=-1, type=click.Choice(list(KINDS)), metavar="[KIND]...")
 @click.option("--role", help="Name of the role.  [default: outbox_ and the kind]")
-@click.option("--audit", is_flag=True, help="For an outbox that has an audit.")
+@click.option("--audit", is_flag=True, help="Include what an outbox with an audit needs.")
 @names_options
 def grants(
     *, kinds: tuple[str, ...], role: str | None, audit: bool, schema_name: str | None, prefix: str

@@ -14,12 +14,31 @@ if TYPE_CHECKING:
 
 
 class LazyGroup(click.Group):
-    def __init__(self, *args: Any, commands_of: Mapping[str, str], **options: Any) -> None:
+    """*sections* of the help, each with its commands: ``module:name`` in this package."""
+
+    def __init__(
+        self, *args: Any, sections: Mapping[str, Mapping[str, str]], **options: Any
+    ) -> None:
         super().__init__(*args, **options)
-        self._commands_of = commands_of
+        self._sections = sections
+        self._commands_of = {
+            name: place for section in sections.values() for name, place in section.items()
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(self._commands_of)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        longest = max(map(len, self._commands_of))
+        for title, section in self._sections.items():
+            with formatter.section(title):
+                rows = [
+                    # Padded, so that the texts of all sections begin in one column.
+                    (name.ljust(longest), command.get_short_help_str(formatter.width - 6 - longest))
+                    for name in section
+                    if (command := self.get_command(ctx, name)) is not None
+                ]
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

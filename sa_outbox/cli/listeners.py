@@ -37,7 +37,7 @@ def listeners() -> None:
 @listeners.command("list")
 @place_options
 def list_(**options: Any) -> None:
-    """Every partition of every listener: its cursor, its retries, and who holds it.
+    """List every partition of every listener: cursor, retries, and who holds it.
 
     HELD BY has the host and the process that works on it; LEASE is when that claim ends, unless it
     is renewed. A queue is held in ranges: sa-outbox queues list.
@@ -99,7 +99,7 @@ def resume(*, name: str, **options: Any) -> None:
 @click.argument("name")
 @click.option("--to-id", type=click.IntRange(min=1), help="The first event to handle again.")
 @moment_option("--to-time", "Events written then or later")
-@click.option("--to-beginning", is_flag=True, help="Everything that is retained.")
+@click.option("--to-beginning", is_flag=True, help="Handle everything again that is retained.")
 @place_options
 @operator_options
 @yes_option
@@ -135,9 +135,9 @@ def rewind(
 @click.argument("name")
 @click.option("--to-id", type=click.IntRange(min=1), help="The last event to skip.")
 @moment_option("--to-time", "Events written before")
-@click.option("--to-now", is_flag=True, help="Everything there is now.")
-@click.option("--event", type=click.IntRange(min=1), help="One event, by its id in the log.")
-@click.option("--stuck", is_flag=True, help="The one event that it is stuck at.")
+@click.option("--to-now", is_flag=True, help="Skip everything there is now.")
+@click.option("--event", type=click.IntRange(min=1), help="Skip one event, by its id in the log.")
+@click.option("--stuck", is_flag=True, help="Skip the one event that it is stuck at.")
 @place_options
 @operator_options
 @yes_option
@@ -180,7 +180,7 @@ def skip(
 
 @listeners.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Even while a consumer works on it.")
+@click.option("--force", is_flag=True, help="Do it even while a consumer works on it.")
 @place_options
 @operator_options
 @yes_option

@@ -114,7 +114,18 @@ def operator_of(options: dict[str, Any]) -> Operator:
 
 def yes_option(command: F) -> F:
     """``--yes``."""
-    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def limit_option(command: F) -> F:
+    """``--limit`` of a list."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, 1000),
+        default=50,
+        show_default=True,
+        help="List at most this many.",
+    )(command)
 
 
 def confirm(place: Place, what: str, word: str, *, yes: bool) -> None:

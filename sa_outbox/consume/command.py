@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     is_flag=True,
     envvar="SA_OUTBOX_ONCE",
     show_envvar=True,
-    help="Handle what is there and exit: for cron. What failed and is due later is left for the "
-    "next time, listeners of other processes to them.",
+    help="Handle what is there and exit: for cron. Retries that are due later are left for the "
+    "next run, and listeners that another process works on are left to that process.",
 )
 @click.option(
     "--limit",
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     show_default=True,
     envvar="SA_OUTBOX_WAIT_FOR_DATABASE",
     show_envvar=True,
-    help="How long to try at the start; later it is waited for as long as it takes.",
+    help="How long to try to connect at the start. Once it runs, it waits as long as it takes.",
 )
 @click.option(
     "--log-format",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .case import Case
 
-START = "sa-outbox consume MODULE:ATTRIBUTE"
+START = "python -m sa_outbox.consume MODULE:ATTRIBUTE"
 
 
 def find(case: Case) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sa_outbox import __version__, migrations
-from sa_outbox.cli import main
+from sa_outbox.cli import COMMANDS, main
 from sa_outbox.cli.answers import called, counted
 from sa_outbox.settings import Names
 
@@ -44,6 +45,14 @@ def test_its_help_shows_the_commands_with_examples() -> None:
     text = run("--help").stdout
     for word in ("migrate", "revision", "verify", "sa-outbox migrate\n", "alembic upgrade head"):
         assert word in text
+
+
+def test_its_help_shows_every_command_once_in_a_section() -> None:
+    text = run("--help").stdout
+    for section in ("Set up:", "Run:", "Inspect:", "Inspect and repair:"):
+        assert f"\n{section}\n" in text
+    listed = text.partition("\nSet up:\n")[2]
+    assert sorted(re.findall(r"^  ([a-z-]+)  ", listed, re.MULTILINE)) == sorted(COMMANDS)
 
 
 def test_each_command_says_what_it_does_in_one_line_of_80_columns() -> None:
