@@ -32,6 +32,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *RECIPES]
 # The page's own name for the file, and its text unchanged in length: a traceback names the line of
 # the page and shows it.
 RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv.pop(), 'exec'))"
+EXCERPTS = {
+    "consuming", "handlers", "idempotency", "monitoring", "operating", "partitions", "producing",
+    "relay-webhooks", "scheduling", "tenants", "testing",
+}  # fmt: skip
+"""Pages that show parts of a program, and hide the rest. All others show all that they use."""
 NEEDS = re.compile(r"^<!-- needs: (.+) -->$", re.MULTILINE)
 OPENING = re.compile(r"(?P<indent>[ >]*)(?P<fence>`{3,}|~{3,})(?P<language>\w*)")
 
@@ -43,6 +48,7 @@ class Block:
     language: str
     first: int
     lines: tuple[str, ...]
+    hidden: bool = False
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -61,7 +67,7 @@ def blocks(page: Path) -> Iterator[Block]:
         language = "python" if opening is None else opening["language"]
         indented = opening is not None and opening["indent"] != ""
         assert not (indented and language == "python"), f"{page}:{first}: would not be run"
-        yield Block(language, first, tuple(lines[first:number]))
+        yield Block(language, first, tuple(lines[first:number]), hidden)
         number += 1
 
 
@@ -72,6 +78,18 @@ def program(page: Path) -> str:
         if block.language == "python":
             lines[block.first : block.first + len(block.lines)] = block.lines
     return "\n".join(lines)
+
+
+def shown(page: Path) -> dict[str, str]:
+    """What a reader sees, by file: a block whose first line is ``# name.py`` begins one."""
+    files: dict[str, str] = {}
+    name = ""
+    for block in blocks(page):
+        if block.language == "python" and not block.hidden:
+            if block.lines and re.fullmatch(r"# \S+\.py", block.lines[0]):
+                name = block.lines[0]
+            files[name] = files.get(name, "") + "\n".join(block.lines) + "\n"
+    return files
 
 
 def commands(page: Path) -> Iterator[str]:
@@ -110,6 +128,25 @@ def run_page(page: Path, folder: Path, **environment: str) -> None:
     # A warning raised where nothing can catch it is printed and changes no exit code.
     assert "Exception ignored" not in answer.stderr, answer.stderr
     assert "Warning" not in answer.stderr, answer.stderr
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in EXCERPTS and shown(page)], ids=name_of
+)
+def test_what_a_reader_sees_defines_every_name_that_it_uses(page: Path) -> None:
+    for name, text in shown(page).items():
+        answer = subprocess.run(
+            [
+                *(sys.executable, "-m", "ruff", "check", "--isolated", "--quiet"),
+                *("--select", "F821", "--output-format", "concise", "-"),
+            ],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert answer.returncode == 0, f"{name}: {answer.stdout}{answer.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
