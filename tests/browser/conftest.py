@@ -31,7 +31,7 @@ PATIENCE = 30_000
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
-        pytest.skip("no Chromium on the PATH: `make browser` says what to install")
+        pytest.skip("no Chromium on the PATH: `make programs` installs it, or says what to install")
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=FLAGS)

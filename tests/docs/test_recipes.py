@@ -88,11 +88,12 @@ def dockerfile(instruction: str) -> list[str]:
 
 
 def manifests() -> dict[str, Any]:
-    """Of the recipe for Kubernetes, by kind."""
+    """Of the recipe for Kubernetes, by kind; the adapter's rules, which have none, as "rules"."""
     found: dict[str, Any] = {}
     for each in blocks(recipe("kubernetes")):
         if each.language == "yaml":
-            found |= {one["kind"]: one for one in yaml.safe_load_all("\n".join(each.lines))}
+            documents = yaml.safe_load_all("\n".join(each.lines))
+            found |= {one.get("kind", "rules"): one for one in documents}
     return found
 
 
@@ -205,6 +206,17 @@ def test_the_probes_and_the_scalers_ask_for_what_there_is() -> None:
     assert trigger["metadata"].keys() == {"connectionFromEnv", "query", "targetQueryValue"}
     assert all(isinstance(each, str) for each in trigger["metadata"].values())
     assert metric["external"]["metric"]["name"] in {each.name for each in FAMILIES}
+
+
+def test_the_adapter_takes_the_largest_of_what_consumers_report() -> None:
+    """The backlog belongs to the database: to add up what each of them says is to multiply it."""
+    found = manifests()
+    (rule,) = found["rules"]["externalRules"]
+    (metric,) = found["HorizontalPodAutoscaler"]["spec"]["metrics"]
+
+    assert rule["seriesQuery"].startswith(metric["external"]["metric"]["name"] + "{")
+    assert rule["metricsQuery"] == "max by (listener) (<<.Series>>{<<.LabelMatchers>>})"
+    assert metric["external"]["metric"]["selector"]["matchLabels"].keys() == {"listener"}
 
 
 def test_the_query_of_keda_counts_what_waits(new_database: Callable[[], URL]) -> None:
