@@ -95,7 +95,7 @@ def main() -> None:
     See it work, on a PostgreSQL of its own:
         sa-outbox demo
     Create or update the tables, without Alembic:
-        export SA_OUTBOX_DATABASE_URL=postgresql://user:password@host/name
+        export DATABASE_URL=postgresql://user:password@host/name
         sa-outbox migrate
     In your own Alembic history:
         sa-outbox revision && alembic upgrade head

@@ -110,7 +110,7 @@ def command(
 
     \b
     Examples:
-        export SA_OUTBOX_DATABASE_URL=postgresql://user:password@host/name
+        export DATABASE_URL=postgresql://user:password@host/name
         python -m sa_outbox.consume shop.app:outbox
         python -m sa_outbox.consume shop.app:outbox --once
     """

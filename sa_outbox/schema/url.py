@@ -69,7 +69,7 @@ def parse_given_url(url: str, parameter: str, variable: str) -> URL:
 
 def _given(url: str | None) -> str:
     if not url:
-        raise click.UsageError("which database? Set SA_OUTBOX_DATABASE_URL, or pass --database-url")
+        raise click.UsageError("which database? Set DATABASE_URL, or pass --database-url")
     return url
 
 
