@@ -83,7 +83,7 @@ def test_the_help_says_where_a_password_belongs() -> None:
 def test_without_a_database_it_says_how_to_name_one(command: str) -> None:
     result = run(command)
     assert result.exit_code == 2
-    assert "Set SA_OUTBOX_DATABASE_URL" in result.stderr
+    assert "Set DATABASE_URL" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ class TestAddresses:
         result = run()
 
         assert result.exit_code == 2
-        assert "Set SA_OUTBOX_DATABASE_URL" in result.stderr
+        assert "Set DATABASE_URL" in result.stderr
 
     def test_a_program_may_set_the_variable_when_it_is_imported(self, tmp_path: Path) -> None:
         source = f"import os\nos.environ['DATABASE_URL'] = {URL!r}\n{APP}"
