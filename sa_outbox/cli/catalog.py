@@ -112,7 +112,9 @@ def check(
     stored_only: bool,
     as_json: bool,
 ) -> None:
-    """Compare the program with FILE, a catalogue of its last release; - for standard input.
+    """Compare the program with FILE, a catalogue of its last release.
+
+    A FILE named - is standard input.
 
     Exit code 1 if something breaks: stored events that the program can't read, events that
     consumers of the last release can't read, messages that receivers of a relay miss. Says who

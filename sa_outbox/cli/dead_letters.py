@@ -171,7 +171,7 @@ def _names(listeners: Sequence[str], number: int) -> str:
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def show(*, id_: int, masks: tuple[str, ...], as_json_: bool, **options: Any) -> None:
-    """Show one: its copy of the event, and the error and traceback of every attempt."""
+    """Show one: its event, its errors and their tracebacks."""
     found = show_one(place_of(options), id_)
     if as_json_:
         shown = {"letter": found.letter, "errors": found.errors, "headers": found.headers}

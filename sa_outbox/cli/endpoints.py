@@ -266,7 +266,10 @@ def remove(*, name: str, yes: bool, **options: Any) -> None:
 @permit_options
 @place_options
 def test(*, name: str, read_env: tuple[str, ...], **options: Any) -> None:
-    """Send NAME one signed message of type outbox.test now, and print its answer."""
+    """Send NAME a signed message now, and print its answer.
+
+    The type of the message is outbox.test.
+    """
     import anyio  # noqa: PLC0415 - not for --help
 
     from sa_outbox.operations.endpoints import find_endpoint  # noqa: PLC0415 - not for --help

@@ -113,7 +113,10 @@ def show(
     as_json_: bool,
     **options: Any,
 ) -> None:
-    """Show EVENT (its id, or its event_id) with its payload and its outcome for each listener."""
+    """Show EVENT with its payload and its outcome for each listener.
+
+    EVENT is its id or its event_id.
+    """
     from sa_outbox.operations.causation import causation_of  # noqa: PLC0415 - not for --help
     from sa_outbox.operations.events import show_event  # noqa: PLC0415 - not for --help
 
@@ -151,11 +154,11 @@ def show(
 def erase(
     *, chosen: tuple[dict[str, Any], ...], keys: bool, dry_run: bool, yes: bool, **options: Any
 ) -> None:
-    """Erase each EVENT (its id, or its event_id), for personal data that has to go: from the log,
-    with its deliveries, dead letters and results.
+    """Erase each EVENT, for personal data that has to go.
 
-    Listeners that have not handled it never get it. The audit keeps that it was erased, by whom
-    and why, and nothing of its content.
+    EVENT is its id or its event_id. It is erased from the log, with its deliveries, dead letters
+    and results. Listeners that have not handled it never get it. The audit keeps that it was
+    erased, by whom and why, and nothing of its content.
     """
     from sa_outbox.operations.erasure import erase_event  # noqa: PLC0415 - not for --help
 

@@ -37,7 +37,7 @@ def listeners() -> None:
 @listeners.command("list")
 @place_options
 def list_(**options: Any) -> None:
-    """List every partition of every listener: cursor, retries, and who holds it.
+    """List every partition of every listener: cursor, retries, holder.
 
     HELD BY has the host and the process that works on it; LEASE is when that claim ends, unless it
     is renewed. A queue is held in ranges: sa-outbox queues list.
@@ -152,10 +152,10 @@ def skip(
     yes: bool,
     **options: Any,
 ) -> None:
-    """Make NAME skip events that it has not claimed: they are never handled.
+    """Make NAME skip events that it has not claimed.
 
-    Waiting deliveries and dead letters stay. An event whose transaction is open is handled when
-    it commits.
+    It never handles them. Waiting deliveries and dead letters stay. An event whose transaction is
+    open is handled when it commits.
     """
     from sa_outbox.operations.listeners import skip_event, skip_listener  # noqa: PLC0415 - not for --help
 

@@ -23,7 +23,7 @@ def queues() -> None:
 @click.option("--json", "as_json_", is_flag=True, help="One JSON list, for programs.")
 @place_options
 def list_(*, name: str | None, as_json_: bool, **options: Any) -> None:
-    """List the ranges of events that processes have claimed, of all queues or of NAME.
+    """List the ranges that are claimed, of all queues or of NAME.
 
     HELD BY is the host and the process; LEASE is when its claim ends, unless it is renewed. A range
     that nobody holds was left by a process, and the next one claims it.
