@@ -24,7 +24,7 @@ from .conftest import Database, Producer, make_consumer
 
 pytestmark = pytest.mark.anyio
 
-QUEUES, DRAINS = 9, 40
+QUEUES, DRAINS = 9, 200
 
 
 def feeding_each_other(outbox: Outbox, producer: Producer, got: list[tuple[str, int]]) -> None:
@@ -197,7 +197,7 @@ async def test_a_take_that_waits_for_a_lock_while_the_consumer_is_cancelled_leav
 
 @pytest.mark.long
 @pytest.mark.woken_by("notify")
-async def test_forty_drains_of_nine_queues_that_feed_each_other_leave_nothing(
+async def test_two_hundred_drains_of_nine_queues_that_feed_each_other_leave_nothing(
     outbox: Outbox, producer: Producer, async_engine: AsyncEngine, database: Database
 ) -> None:
     got: list[tuple[str, int]] = []

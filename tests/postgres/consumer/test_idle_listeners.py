@@ -56,7 +56,6 @@ def declare(outbox: Outbox, order: Any, got: list[int] | None = None) -> None:
             got.append(event.payload["n"])
 
 
-@pytest.mark.usefixtures("saved_often")
 @pytest.mark.parametrize("order", ORDERS)
 async def test_six_thousand_events_of_others_are_passed_within_seconds(
     order: Any, outbox: Outbox, database: Database, producer: Producer, consuming: Consuming
