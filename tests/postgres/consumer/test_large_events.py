@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, get_args
 
 import pytest
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.connection.connections import Connections, Query
+from sa_outbox.consumer.connection.connections import Connection, Connections, Query
 from sa_outbox.observe import BatchRead, DatabaseAway, RangeTaken
 
 from .conftest import LATER, Consuming, Database, Producer, Running
@@ -141,3 +142,47 @@ async def test_one_that_is_too_large_is_a_dead_letter_that_has_all_of_it(
     assert (dead.position, dead.reason, dead.key) == (2, "refused", "a")
     assert dead.length == TOO_LARGE
     assert "77,750,015 bytes" in dead.errors[-1]["message"]
+
+
+@ORDERS
+async def test_an_event_for_which_memory_does_not_suffice_is_found_among_the_others(
+    order: Order,
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Halved until one is left: that one is a dead letter, and nobody is killed."""
+    got: list[int] = []
+
+    @outbox.listener("billing", on="order.*", order=order)
+    async def charge(event: Event[Any]) -> None:
+        got.append(event.payload["n"])
+
+    reads: list[int] = []
+
+    def short_of_memory(rows: Callable[..., Awaitable[list[Any]]]) -> Any:
+        async def read(self: object, query: Query, /, **values: Any) -> list[Any]:
+            found = await rows(self, query, **values)
+            if any('{"n": 13}' in row.values() for row in found):
+                reads.append(len(found))
+                raise MemoryError
+            return found
+
+        return read
+
+    for where in (Connection, Connections):
+        monkeypatch.setattr(where, "rows", short_of_memory(where.rows))
+    for n in range(20):
+        producer.add(n, key=f"key {n}")
+
+    async with consuming(outbox) as running:
+        await running.done("billing", 19)
+        await running.dead("billing")
+        assert running.recorder.of(DatabaseAway) == []
+
+    assert sorted(got) == [n for n in range(20) if n != 13]
+    (dead,) = database.dead_letters("billing")
+    assert (dead.position, dead.reason) == (14, "refused")
+    assert max(reads) > 1 >= min(reads)
