@@ -7,15 +7,19 @@ of it decoded. Both lose events when commits overtake each other, and have no le
 and no retry: that is what there is to lose. Timed from the first event to the last. A ratio is
 speed. Goal: order="key" and order="total" have at least 0.6 of the speed of the lean one.
 
+Then once more as in a service: structlog is loaded, so each event is bound for the lines that its
+handler logs, and metrics are counted. Beside the lean cursor, one that binds three of those names.
+
 ``python -m benchmarks.bench_consuming``
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .alone import main
-from .drains import Reader, fill, lean_cursor, prepared, whole_cursor
+from .drains import Reader, context_cursor, fill, lean_cursor, prepared, whole_cursor
 from .measure import Contestant, speeds, take_turns
 from .report import Goal, Report
 
@@ -33,6 +37,9 @@ LISTENERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+GOALS = [Goal(row=f'order="{order}"', column="ratio", at_least=0.6) for order in ("key", "total")]
+
+
 def contestants(dsn: str, engine: AsyncEngine) -> dict[str, Contestant]:
     reader = Reader({name: options for name, (_, options) in LISTENERS.items()})
 
@@ -46,6 +53,20 @@ def contestants(dsn: str, engine: AsyncEngine) -> dict[str, Contestant]:
     }
 
 
+def with_context(dsn: str, engine: AsyncEngine) -> dict[str, Contestant]:
+    names = ("key", "total", "none")
+    reader = Reader({name: LISTENERS[name][1] for name in names})
+
+    def listener(name: str) -> Contestant:
+        return lambda: reader.drain(engine, name, BACKLOG, metrics=True)
+
+    return {
+        "asyncpg cursor by hand, orjson": lambda: lean_cursor(dsn, BACKLOG),
+        "asyncpg cursor by hand, orjson, three names bound": lambda: context_cursor(dsn, BACKLOG),
+        **{LISTENERS[name][0]: listener(name) for name in names},
+    }
+
+
 async def run(server: EmbeddedPostgres, report: Report) -> None:
     engine = await prepared(server.url("asyncpg"))
     await fill(engine, BACKLOG)
@@ -56,10 +77,17 @@ async def run(server: EmbeddedPostgres, report: Report) -> None:
             f"a backlog of {BACKLOG:,} events, a handler that reads one field",
             times,
             BACKLOG,
-            goals=[
-                Goal(row=f'order="{order}"', column="ratio", at_least=0.6)
-                for order in ("key", "total")
-            ],
+            goals=GOALS,
+        )
+    )
+    importlib.import_module("structlog")
+    report.add(
+        speeds(
+            "service",
+            "the same with the context of log lines, and metrics",
+            await take_turns(with_context(server.url(), engine), ROUNDS),
+            BACKLOG,
+            goals=GOALS,
         )
     )
     await engine.dispose()

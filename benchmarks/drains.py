@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -20,14 +21,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
 from sa_outbox.event.codec import decode
+from sa_outbox.monitoring.metrics import Metrics
 from sa_outbox.schema import migrate
 
 from .shop import PAYLOAD, Base
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from sqlalchemy import Engine
+
+    from sa_outbox.observe import Observer
 
 BATCH = 500
 WHOLE = """
@@ -76,6 +80,7 @@ class Reader:
     def __init__(self, listeners: dict[str, dict[str, Any]], on: str = "order.placed") -> None:
         self.outbox = Outbox()
         self.watch = Watch(1)
+        self._metrics = False
         for name, options in listeners.items():
             self.outbox.listener(name, on=on, **options)(self._handler())
 
@@ -86,8 +91,11 @@ class Reader:
 
         return handler
 
-    async def drain(self, engine: AsyncEngine, listener: str, events: int) -> float:
+    async def drain(
+        self, engine: AsyncEngine, listener: str, events: int, *, metrics: bool = False
+    ) -> float:
         """Seconds from the first event to the last, of a listener that starts from nothing."""
+        self._metrics = metrics
         async with engine.begin() as connection:
             await connection.execute(text("DELETE FROM outbox_ranges"))
             await connection.execute(text("DELETE FROM outbox_listeners"))
@@ -96,12 +104,19 @@ class Reader:
     async def catch_up(self, engine: AsyncEngine, listener: str, events: int) -> float:
         """Seconds from the first to the last of *events* that wait for the listener."""
         self.watch = Watch(events)
-        return await watched(self.outbox, engine, listener, self.watch)
+        observers = [Metrics(self.outbox)] if self._metrics else []
+        return await watched(self.outbox, engine, listener, self.watch, observers)
 
 
-async def watched(outbox: Outbox, engine: AsyncEngine, listener: str, watch: Watch) -> float:
+async def watched(
+    outbox: Outbox,
+    engine: AsyncEngine,
+    listener: str,
+    watch: Watch,
+    observers: Sequence[Observer] = (),
+) -> float:
     """Run a consumer for one listener until *watch* has seen all: the seconds from the first."""
-    consumer = Consumer(outbox, engine, listeners=[listener])
+    consumer = Consumer(outbox, engine, listeners=[listener], observers=observers)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(consumer.run())
         await watch.finished.wait()
@@ -119,6 +134,25 @@ async def lean_cursor(dsn: str, upper: int) -> float:
         rows = await connection.fetch(LEAN, position, BATCH)
         for row in rows:
             await lean_handler(orjson.loads(row["payload"]), watch)
+        position = rows[-1]["id"]
+        await connection.execute("UPDATE by_hand SET position = $1", position)
+    await connection.close()
+    return watch.seconds
+
+
+async def context_cursor(dsn: str, upper: int) -> float:
+    """The lean one, with what its log lines need bound for each event: which one, and of what
+    type."""
+    structlog: Any = import_module("structlog")  # not at the top: loaded, it is bound to
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE by_hand SET position = 0")
+    watch, position = Watch(upper), 0
+    while position < upper:
+        rows = await connection.fetch(LEAN, position, BATCH)
+        for row in rows:
+            names = {"event_id": str(row["event_id"]), "event_type": row["event_type"]}
+            with structlog.contextvars.bound_contextvars(listener="by hand", **names):
+                await lean_handler(orjson.loads(row["payload"]), watch)
         position = rows[-1]["id"]
         await connection.execute("UPDATE by_hand SET position = $1", position)
     await connection.close()
