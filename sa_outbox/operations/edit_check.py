@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sa_outbox.errors import ContractViolation, InvalidEvent, OutboxError
+from sa_outbox.errors import ContractViolation, DecodeError, InvalidEvent, OutboxError
 from sa_outbox.event.codec import decode
 from sa_outbox.event.event import Event
 
@@ -26,12 +26,20 @@ def check_edit(
     new *headers* lack; None keeps the headers.
 
     What was stored before the outbox had its contract may lack its fields: only an edit that takes
-    one away is refused.
+    one away is refused. Stored headers that can't be read have none to take away, and can't be
+    kept.
     """
-    stored: dict[str, Any] = decode(detail.headers)
-    edited = _event(detail, payload, stored if headers is None else headers)
-    if headers is not None and _keeps_contract(admission, _event(detail, payload, stored)):
-        admission.admit(edited, is_deferred=True)
+    stored = _stored(detail)
+    given = stored if headers is None else headers
+    if given is None:
+        raise InvalidEvent(
+            "the stored headers can't be read, so they can't be kept: give new ones too, with "
+            f"sa-outbox dead-letters edit {detail.letter.id} --headers",
+            field="headers",
+        )
+    edited = _event(detail, payload, given)
+    if headers is not None and stored is not None:
+        _check_contract(admission, edited, _event(detail, payload, stored))
     try:
         admission.check(edited)
     except OutboxError:
@@ -42,12 +50,21 @@ def check_edit(
         ) from error
 
 
-def _keeps_contract(admission: Admission, event: Event[Any]) -> bool:
+def _stored(detail: DeadLetterDetail) -> dict[str, Any] | None:
+    """The stored headers; None: they can't be read."""
     try:
-        admission.admit(event, is_deferred=True)
+        headers = decode(detail.headers)
+    except DecodeError:
+        return None
+    return headers if isinstance(headers, dict) else None
+
+
+def _check_contract(admission: Admission, edited: Event[Any], before: Event[Any]) -> None:
+    try:
+        admission.admit(before, is_deferred=True)
     except ContractViolation:
-        return False
-    return True
+        return
+    admission.admit(edited, is_deferred=True)
 
 
 def _event(detail: DeadLetterDetail, payload: object, headers: Mapping[str, Any]) -> Event[Any]:

@@ -199,6 +199,25 @@ def test_an_edit_is_refused_by_what_the_program_refuses(
     assert value(engine, "SELECT edits FROM outbox_dead_letters WHERE id = 1") == 3
 
 
+@pytest.mark.parametrize("stored", ['{"a": 1e5000}', "[1]"])
+def test_headers_that_nobody_can_read_are_repaired_with_the_rules_of_the_program(
+    run: Any, engine: Engine, careful_app: str, stored: str
+) -> None:
+    with engine.begin() as connection:
+        unreadable = "UPDATE outbox_dead_letters SET headers = CAST(:stored AS jsonb) WHERE id = 1"
+        connection.execute(text(unreadable), {"stored": stored})
+    edit = ("dead-letters", "edit", "1", "--app", careful_app)
+
+    kept = run(*edit, "--payload", '{"n": 14}', code=1).stderr
+    assert "the stored headers can't be read" in kept
+    assert "sa-outbox dead-letters edit 1 --headers" in kept
+    refused = run(*edit, "--payload", '{"n": 13}', "--headers", "{}", code=1).stderr
+    assert "unlucky" in refused
+    run(*edit, "--headers", '{"a": "b"}')
+
+    assert value(engine, "SELECT headers FROM outbox_dead_letters WHERE id = 1") == {"a": "b"}
+
+
 def test_an_editor_may_change_the_payload(
     run: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
