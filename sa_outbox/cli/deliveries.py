@@ -137,8 +137,8 @@ def retry(*, chosen: tuple[str, ...], every: bool, **options: Any) -> None:
 def cancel(*, chosen: tuple[str, ...], app: str | None, yes: bool, **options: Any) -> None:
     """Have each DELIVERY never attempted again, by its listener alone.
 
-    In a listener that keeps an order it is skipped, and the events behind it go on. A handler that
-    runs is asked to stop.
+    In a listener that keeps an order it is skipped, unless it is scheduled, and the events behind
+    it go on. A handler that runs is asked to stop.
     """
     from sa_outbox.operations.delivery_change import cancel_deliveries  # noqa: PLC0415 - not for --help
 

@@ -126,19 +126,28 @@ class Cancelling:
         actor: dict[str, str],
         *,
         is_queue: bool,
+        has_row: bool,
     ) -> Answer:
-        """Cancel one delivery that has a row, for an operator: *listener* need not be one that this
-        program declares. Always recorded in the audit."""
+        """Cancel one delivery that has a row, or whose event is in the log, for an operator:
+        *listener* need not be one that this program declares. Always recorded in the audit.
+
+        One with a row is not withdrawn: a replay may wait while the event is unclaimed again."""
         one = {"listener": listener, "position": position}
         given = {"reason": reason, "actor": encode_plain(actor)}
-        cancel = self._claimed if is_queue else self._in_order
-        answer = cancel(runner, one, given)
+        if is_queue and has_row:
+            answer = self._claimed(runner, one, given)
+        else:
+            answer = self._cancel(runner, one, given, is_queue=is_queue)
         if answer == "cancelled":
             document = encode_plain([_record(position, reason, actor)])
             runner.rows(self._record, listener=listener, document=document)
         elif answer == "requested" and self._settings.notifies:
             runner.rows(self._notify)
         return answer
+
+    def is_dead(self, runner: StatementRunner, listener: str, position: int) -> bool:
+        """Whether it is a dead letter that was not replayed."""
+        return bool(runner.rows(self._dead, listener=listener, position=position))
 
     def _chosen(self, listener: str | None) -> Iterable[Listener]:
         if listener is None:
@@ -182,7 +191,7 @@ class Cancelling:
                 return "cancelled" if state and state[0]["state"] == "cancelled" else "requested"
             if found:
                 break  # locked, and its range is gone: it is being settled
-        return self._ended(runner, one)
+        return "dead" if self.is_dead(runner, **one) else "done"
 
     def _in_order(
         self, runner: StatementRunner, one: dict[str, Any], given: dict[str, Any]
@@ -194,10 +203,7 @@ class Cancelling:
             state = runner.rows(self._cancel_scheduled, **one, **given)
             if state:
                 return "cancelled" if state[0]["state"] == "cancelled" else "requested"
-        return "dead" if runner.rows(self._dead, **one) else "ordered"
-
-    def _ended(self, runner: StatementRunner, one: dict[str, Any]) -> Answer:
-        return "dead" if runner.rows(self._dead, **one) else "done"
+        return "dead" if self.is_dead(runner, **one) else "ordered"
 
 
 def _record(position: int, reason: str | None, actor: dict[str, str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from sa_outbox.errors import ListenerNotFound, NotSkipped
+from sa_outbox.policy.order import QUEUES
 from sa_outbox.sql.people import deliveries as sql
 from sa_outbox.sql.people import listener_changes
 
@@ -123,30 +124,36 @@ def cancel_deliveries(
 ) -> dict[DeliveryId, Outcome]:
     """Have these never attempted again, each by its listener alone.
 
-    A scheduled one and one of a queue is cancelled; a parked one of a listener that keeps an order
-    is skipped, and the events behind it go on. *listeners* are those that the program declares, if
-    it is known: they tell which are queues; of others the database's tables do.
+    One of a queue and a scheduled one is cancelled; another of a listener that keeps an order is
+    skipped, also one for which order="total" waits, and the events behind it go on. *listeners* are
+    those that the program declares, if it is known: they tell which are queues; of others the
+    database's tables do.
     """
     wanted = sorted(set(ids))
     runner = OperatorRunner(connection, tables)
     queues = _queues(runner, tables, wanted, listeners)
-    given = {
-        "listeners": [each.listener for each in wanted],
-        "positions": [each.position for each in wanted],
-    }
-    states = {
+    for name in sorted({each.listener for each in wanted} - queues):
+        # Then nobody settles one of its events: what is read now holds until it is changed.
+        runner.rows(listener_changes.lock(tables), name=name)
+    found = {
         DeliveryId(row["listener"], row["position"]): row["state"]
-        for row in runner.rows(sql.states(tables), **given)
+        for row in runner.rows(
+            sql.states(tables),
+            listeners=[each.listener for each in wanted],
+            positions=[each.position for each in wanted],
+        )
     }
     cancelling = _Cancelling(connection, tables, operator, channel)
-    return {
-        each: "done"
-        if each not in states
-        else cancelling.skip(each)
-        if states[each] in ("parked", "behind") and each.listener not in queues
-        else cancelling.cancel(each, is_queue=each.listener in queues)
-        for each in wanted
-    }
+
+    def change(each: DeliveryId) -> Outcome:
+        if each not in found:
+            return cancelling.over(each)
+        if each.listener in queues or found[each] in ("scheduled", "cancelled"):
+            is_queue, has_row = each.listener in queues, found[each] is not None
+            return cancelling.cancel(each, is_queue=is_queue, has_row=has_row)
+        return cancelling.skip(each)
+
+    return {each: change(each) for each in wanted}
 
 
 def _queues(
@@ -155,7 +162,7 @@ def _queues(
     names = {each.listener for each in wanted}
     declared = {name for name in names if listeners is not None and name in listeners}
     found = {name for name in declared if listeners and listeners[name].order_mode.is_queue}
-    rows = runner.rows(sql.of_queues(tables), listeners=sorted(names - declared))
+    rows = runner.rows(sql.of_queues(tables), listeners=sorted(names - declared), orders=QUEUES)
     return found | {row["name"] for row in rows}
 
 
@@ -174,7 +181,7 @@ class _Cancelling:
         self._runner = OperatorRunner(connection, tables)
         self._client = Cancelling(tables, Settings(names=tables.names), Listeners())
 
-    def cancel(self, one: DeliveryId, *, is_queue: bool) -> Outcome:
+    def cancel(self, one: DeliveryId, *, is_queue: bool, has_row: bool) -> Outcome:
         answer = self._client.cancel_delivery(
             self._runner,
             one.listener,
@@ -182,17 +189,15 @@ class _Cancelling:
             self._operator.why,
             {"actor_type": "operator", "actor_id": self._operator.who},
             is_queue=is_queue,
+            has_row=has_row,
         )
         if answer == "requested":
             self._record_request(one)
-        # Of a listener that keeps an order: it was settled since its state was read.
         if answer == "unknown" or answer == "ordered":  # noqa: PLR1714 - narrows the type
             return "done"
         return answer
 
     def skip(self, one: DeliveryId) -> Outcome:
-        """By its listener's lock, not by that of its row: whoever skips an event locks them in this
-        order."""
         try:
             skip_event(
                 self._connection,
@@ -203,8 +208,12 @@ class _Cancelling:
                 channel=self._channel,
             )
         except (NotSkipped, ListenerNotFound):
-            return "done"
+            return self.over(one)
         return "skipped"
+
+    def over(self, one: DeliveryId) -> Outcome:
+        """Of one that its listener will not attempt."""
+        return "dead" if self._client.is_dead(self._runner, one.listener, one.position) else "done"
 
     def _record_request(self, one: DeliveryId) -> None:
         self._runner.rows(

@@ -237,28 +237,34 @@ def retry_held(tables: Tables) -> TextClause:
 
 
 def states(tables: Tables) -> TextClause:
-    """Of the deliveries (:listeners, :positions) that have a row: listener, position, state. Takes
-    no locks. Primary key."""
+    """Of the deliveries (:listeners, :positions) that have a row or whose event is in the log:
+    listener, position, state (NULL: no row). Takes no locks. Primary keys."""
     return text(
         f"""
-        SELECT d.listener, d.position, d.state
+        SELECT w.listener, w.position, d.state
         FROM unnest(:listeners, :positions) AS w (listener, position)
-        JOIN {quoted(tables.deliveries)} AS d
+        LEFT JOIN {quoted(tables.deliveries)} AS d
           ON d.listener = w.listener AND d.position = w.position
+        WHERE d.position IS NOT NULL
+           OR EXISTS (SELECT FROM {log_name(tables)} AS o WHERE o.id = w.position)
         """
     ).bindparams(*_PAIRS)
 
 
 def of_queues(tables: Tables) -> TextClause:
-    """Those of :listeners that are queues, as far as the database knows: a live process has
-    announced it, or has claimed events. Small tables."""
+    """Those of :listeners that are queues: the order that a consumer has recorded is one of
+    :orders. Without a record, as far as the database knows: a live process has announced it, or has
+    claimed events. Small tables."""
     return text(
         f"""
-        SELECT DISTINCT w.name FROM unnest(:listeners) AS w (name)
-        WHERE EXISTS (SELECT FROM {quoted(tables.consumers)} AS c WHERE w.name = ANY (c.queues))
-           OR EXISTS (SELECT FROM {quoted(tables.ranges)} AS r WHERE r.listener = w.name)
+        SELECT w.name FROM unnest(:listeners) AS w (name)
+        LEFT JOIN LATERAL (SELECT min(l.ordering) AS ordering FROM {quoted(tables.listeners)} AS l
+                           WHERE l.name = w.name) AS known ON true
+        WHERE known.ordering = ANY (:orders) OR known.ordering IS NULL AND (
+            EXISTS (SELECT FROM {quoted(tables.consumers)} AS c WHERE w.name = ANY (c.queues))
+            OR EXISTS (SELECT FROM {quoted(tables.ranges)} AS r WHERE r.listener = w.name))
         """
-    ).bindparams(bindparam("listeners", type_=ARRAY(Text)))
+    ).bindparams(bindparam("listeners", type_=ARRAY(Text)), bindparam("orders", type_=ARRAY(Text)))
 
 
 _OPERATOR = (bindparam("who", type_=Text), bindparam("why", type_=Text))

@@ -16,6 +16,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.types import BigInteger, Boolean, Text
 
 from ..listener.suspects import NOTHING
+from ..log.listener_partitions import partition_of
 from ..queue.ranges import NEW_REVISION
 from ..server.names import log_name, quoted
 from ..server.timed_text import text
@@ -224,14 +225,16 @@ def missing(tables: Tables) -> TextClause:
 
 
 def find(tables: Tables) -> TextClause:
-    """For the delivery of the event at :position to :name: untaken (of a partition), state of its
+    """For the delivery of the event at :position to :name: untaken (of its partition), state of its
     row, range, key, event_id and event_type. One row, even if there is no such event."""
+    part = partition_of("coalesce(d.key, o.key)", ":position", "l.partition_count")
     return text(
         f"""
         SELECT coalesce((
                 SELECT bool_or(l.last_processed_id < :position
                     OR coalesce({_GAPS.format("l.gaps")}, {_NONE}) @> CAST(:position AS bigint))
-                FROM {quoted(tables.listeners)} AS l WHERE l.name = :name), false) AS untaken,
+                FROM {quoted(tables.listeners)} AS l WHERE l.name = :name
+                  AND l.partition = {part}), false) AS untaken,
             d.state, d.range, coalesce(d.key, o.key) AS key,
             coalesce(d.event_id, o.event_id) AS event_id,
             coalesce(d.event_type, o.event_type) AS event_type,

@@ -335,6 +335,25 @@ async def test_the_one_event_it_is_stuck_at_is_skipped(
     )
 
 
+async def test_what_its_partition_has_settled_is_not_skipped_because_another_is_behind(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    Mail(outbox, partitions=2)
+    async with consuming(outbox) as running:
+        producer.add(1, key="k")
+        await running.done("mail")
+        await running.consumer.drain()
+    # Whichever the key is not in.
+    database.rows(
+        "UPDATE outbox_listeners SET last_processed_id = 0 WHERE partition ="
+        " 1 - mod(CAST(CAST('x' || encode(substring(sha256('k') FROM 1 FOR 4), 'hex') AS bit(32))"
+        " AS bigint), 2)"
+    )
+
+    with pytest.raises(NotSkipped, match="has already settled"):
+        move(database, outbox, operations.skip_event, position=1)
+
+
 async def test_one_that_is_parked_is_skipped_and_those_behind_it_go_on(
     outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from sqlalchemy import text
 
 from sa_outbox import Event, Outbox, RetryPolicy
 from sa_outbox.operations.deliveries import DeliveryFilter, DeliveryId, list_held, list_work
@@ -24,6 +25,10 @@ from .conftest import Consuming, Database, Producer
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
 GRACE = Operator(who="grace", why="it is up again")
+WAITS_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 HOURS = RetryPolicy(attempts=5, base=timedelta(hours=1), jitter=False)
 
 
@@ -171,3 +176,127 @@ async def test_a_delivery_that_runs_is_left_alone_and_asked_to_stop(
     assert waits(database, ["cancelled"])
     found = "SELECT actor_id FROM outbox_audit WHERE action = 'cancel requested'"
     assert database.value(found) == "grace"
+
+
+@pytest.mark.parametrize("is_rewound", [False, True], ids=["taken", "rewound"])
+async def test_a_queue_is_known_as_one_while_no_consumer_lives(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    is_rewound: bool,
+) -> None:
+    Listening(outbox, "none", 1)
+    async with consuming(outbox):
+        producer.add(1)
+        await comes_true(lambda: waits(database, ["scheduled"]))
+    # As a replay leaves it.
+    database.rows("UPDATE outbox_deliveries SET state = 'parked', due_at = clock_timestamp()")
+    if is_rewound:
+        database.rows("UPDATE outbox_listeners SET last_processed_id = 0, gaps = '[]'")
+
+    one = DeliveryId("mail", database.deliveries("mail")[0].position)
+    answer = change(database, outbox, cancel_deliveries, [one])
+
+    assert answer == {one: "cancelled"}
+    assert waits(database, ["cancelled"])
+
+
+async def test_without_a_record_of_its_order_a_queue_is_known_by_who_works_on_it(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    Listening(outbox, "none", 1)
+    async with consuming(outbox):
+        producer.add(1)
+        await comes_true(lambda: waits(database, ["scheduled"]))
+        database.rows("UPDATE outbox_listeners SET ordering = NULL")
+        database.rows("UPDATE outbox_deliveries SET state = 'parked'")
+        one = DeliveryId("mail", database.deliveries("mail")[0].position)
+        answer = change(database, outbox, cancel_deliveries, [one])
+
+    assert answer == {one: "cancelled"}
+
+
+async def test_one_that_fails_and_parks_while_it_is_cancelled_is_skipped(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    Listening(outbox, "key")
+    async with consuming(outbox):
+        producer.add(1, key="k", delay=timedelta(hours=1))
+        await comes_true(lambda: waits(database, ["scheduled"]))
+    one = DeliveryId("mail", database.deliveries("mail")[0].position)
+    answers: list[Any] = []
+
+    def cancel() -> None:
+        answers.append(change(database, outbox, cancel_deliveries, [one]))
+
+    async with anyio.create_task_group() as group:
+        with database.engine.begin() as holder:
+            for statement in (
+                "UPDATE outbox_listeners SET updated_at = clock_timestamp()",
+                "UPDATE outbox_deliveries SET state = 'parked', attempts = 1",
+            ):
+                holder.execute(text(statement))
+            group.start_soon(anyio.to_thread.run_sync, cancel)
+            await comes_true(lambda: database.value(WAITS_FOR_A_LOCK) == 1)
+
+    assert answers == [{one: "skipped"}]
+    assert waits(database, [])
+
+
+async def test_what_a_total_order_waits_for_is_skipped_and_those_behind_it_go_on(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming
+) -> None:
+    listening = Listening(outbox, "total", 1)
+
+    async with consuming(outbox) as running:
+        producer.add(1, 2)
+        await comes_true(lambda: database.listener("mail").retry_position is not None)
+        one = DeliveryId("mail", database.listener("mail").retry_position)
+        answers = [change(database, outbox, cancel_deliveries, [one]) for _ in range(2)]
+        await running.done("mail")
+
+    assert answers == [{one: "skipped"}, {one: "done"}]
+    assert listening.got == [2]
+
+
+@pytest.mark.parametrize(("order", "said"), [("key", "skipped"), ("none", "cancelled")])
+async def test_one_that_nobody_has_begun_is_never_attempted(
+    outbox: Outbox,
+    producer: Producer,
+    database: Database,
+    consuming: Consuming,
+    order: Any,
+    said: str,
+) -> None:
+    listening = Listening(outbox, order)
+    async with consuming(outbox):
+        pass
+    producer.add(1, 2)
+    first = DeliveryId("mail", database.value("SELECT min(id) FROM outbox"))
+    nowhere = DeliveryId("mail", first.position + 1000)
+
+    answers = change(database, outbox, cancel_deliveries, [first, nowhere])
+    async with consuming(outbox) as running:
+        await running.done("mail")
+        await running.consumer.drain()
+
+    assert answers == {first: said, nowhere: "done"}
+    assert listening.got == [2]
+
+
+@pytest.mark.parametrize("order", ["total", "key", "none"])
+async def test_a_dead_letter_is_not_cancelled_and_told_of(
+    outbox: Outbox, producer: Producer, database: Database, consuming: Consuming, order: Any
+) -> None:
+    @outbox.listener("mail", on="order.*", order=order, retry=RetryPolicy(attempts=1))
+    async def mail(event: Event[Any]) -> None:
+        raise ConnectionError("no answer")
+
+    async with consuming(outbox) as running:
+        producer.add(1)
+        await running.settled("mail", outcome="dead")
+        await running.consumer.drain()
+    one = DeliveryId("mail", database.dead_letters("mail")[0].position)
+
+    assert change(database, outbox, cancel_deliveries, [one]) == {one: "dead"}
