@@ -410,7 +410,8 @@ class Outbox(Producer):
         Omit ``await`` for a sync engine. It takes a connection for each look, two a second after
         the first few, and not the caller's transaction: in that, nothing new might be seen.
 
-        Raises :class:`NotFinished` after *timeout*, :class:`EventNotFound`, and
+        Raises :class:`NotFinished` after *timeout*, also if the database does not answer (a sync
+        engine: unless the pool or the driver wait longer), :class:`EventNotFound`, and
         :class:`ConfigError` for a listener that this program does not declare or that does not
         get the event. A webhook endpoint's listener is ``webhook:NAME``.
         """

@@ -1,8 +1,12 @@
 """Wait until a listener has handled an event.
 
 By polling: a listener settles many events at once, and a notification for each would cost every
-event for the few that somebody waits for. Each look is the statement of ``outbox.status``, on a
+event for the few that somebody waits for. Each time it is the statement of ``outbox.status``, on a
 connection that is given back at once; the pauses grow from 10 ms to half a second.
+
+A query without an answer ends with the time, too: a full pool, a lock or a silent network would
+hold it up. With an async engine it is cancelled. A thread that waits can't be: with a sync engine
+the server ends the statement, and for the rest there are the limits of the pool and the driver.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ..database.faults import code_of
 from ..errors import ConfigError, EventNotFound, NotFinished, WrongArgument
 from ..policy.checks import ONE_DAY, check_span, known_instead
+from ..sql.server.patience import patience
 from .status import is_endpoint
 
 if TYPE_CHECKING:
@@ -28,6 +35,10 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_SECONDS: Final = 0.01
 MAX_PAUSE_SECONDS: Final = 0.5
+LEAST_QUERY_SECONDS: Final = 1.0
+"""A query may take as long, whatever time is left: a short time is for the listener, and not for
+the connection that has to be opened."""
+QUERY_CANCELED: Final = "57014"
 ENDED: Final = ("succeeded", "dead", "cancelled")
 AnyEngine: TypeAlias = "Engine | AsyncEngine"
 
@@ -67,24 +78,45 @@ class Waiting:
         )
 
     async def _asynchronously(self, engine: AsyncEngine) -> ListenerStatus:
-        pauses = self._pauses()
+        end, status = self._end(), None
+        pauses = self._pauses(end)
         while True:
-            async with engine.connect() as connection:
-                found = await connection.run_sync(self._statuses.ask, self._wanted)
+            bound = asyncio.timeout(self._longest(end))
+            try:
+                async with bound, engine.connect() as connection:
+                    found = await connection.run_sync(self._statuses.ask, self._wanted)
+            except TimeoutError as error:
+                if not bound.expired():
+                    raise
+                raise self._unanswered(status) from error
             status = self._current(found)
             if status.state in ENDED:
                 return status
             await asyncio.sleep(self._next(pauses, status))
 
     def _synchronously(self, engine: Engine) -> ListenerStatus:
-        pauses = self._pauses()
+        end, status = self._end(), None
+        pauses = self._pauses(end)
         while True:
-            with engine.connect() as connection:
-                found = self._statuses.ask(connection, self._wanted)
+            try:
+                with engine.connect() as connection:
+                    connection.execute(patience(), {"seconds": self._longest(end)})
+                    found = self._statuses.ask(connection, self._wanted)
+            except DBAPIError as error:
+                if code_of(error) != QUERY_CANCELED or time.monotonic() < end:
+                    raise
+                raise self._unanswered(status) from error
             status = self._current(found)
             if status.state in ENDED:
                 return status
             time.sleep(self._next(pauses, status))
+
+    def _end(self) -> float:
+        return time.monotonic() + self._timeout.total_seconds()
+
+    def _longest(self, end: float) -> float:
+        """Seconds that a query that begins now may take."""
+        return max(end - time.monotonic(), LEAST_QUERY_SECONDS)
 
     def _current(self, found: EventStatus) -> ListenerStatus:
         status = found.listeners.get(self._listener)
@@ -116,9 +148,9 @@ class Waiting:
             " into the payload, which this role may not read"
         )
 
-    def _pauses(self) -> Iterator[float]:
+    def _pauses(self, end: float) -> Iterator[float]:
         """Until the time is up: the last one ends there."""
-        end, pause = time.monotonic() + self._timeout.total_seconds(), FIRST_PAUSE_SECONDS
+        pause = FIRST_PAUSE_SECONDS
         while (left := end - time.monotonic()) > 0:
             yield min(pause, left)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
@@ -127,10 +159,23 @@ class Waiting:
         for pause in pauses:
             return pause
         hint = "" if self._declared is not None else " Is the endpoint enabled?"
+        raise self._not_finished(
+            status.state,
+            f"it is {status.state}"
+            + (f". Does a consumer run?{hint}" if status.state == "pending" else ""),
+        )
+
+    def _unanswered(self, last: ListenerStatus | None) -> NotFinished:
+        known = "whether it has is not known" if last is None else f"it was {last.state} before"
+        return self._not_finished(
+            "unknown" if last is None else last.state,
+            f"the database, or the pool of connections, has not answered the last query; {known}",
+        )
+
+    def _not_finished(self, state: str, why: str) -> NotFinished:
         error = NotFinished(
             f"listener {self._listener!r} has not finished event {self._wanted['event_id']} "
-            f"within {self._timeout}: it is {status.state}"
-            + (f". Does a consumer run?{hint}" if status.state == "pending" else "")
+            f"within {self._timeout}: {why}"
         )
-        error.state = status.state
-        raise error
+        error.state = state
+        return error

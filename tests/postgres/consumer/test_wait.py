@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +11,20 @@ from uuid import UUID, uuid4
 import anyio
 import anyio.to_thread
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import event as events
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sa_outbox import Event, Outbox
 from sa_outbox.client import wait
 from sa_outbox.errors import ConfigError, EventNotFound, NotFinished, WrongArgument
+from tests.support.proxy import Proxy
 
 from .conftest import ONCE, Consuming, Database, Producer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 SOON = timedelta(milliseconds=30)
+IN_TIME = 8
+"""Seconds: the query's own, and what it takes to give up a connection."""
 
 
 def add(producer: Producer, n: int = 1, **options: Any) -> UUID:
@@ -195,3 +200,80 @@ class TestErrors:
 
         with pytest.raises(EventNotFound):
             outbox.wait(database.engine, event_id, listener="billing")
+
+
+class TestNoAnswer:
+    """A query that is held up ends with the time of the wait."""
+
+    @pytest.fixture(autouse=True)
+    def billing(self, outbox: Outbox) -> None:
+        @outbox.listener("billing", on="order.*")
+        async def listen(event: Event[Any]) -> None: ...
+
+    @pytest.fixture
+    async def alone(self, async_engine: AsyncEngine) -> AsyncIterator[AsyncEngine]:
+        """With one connection."""
+        made = create_async_engine(async_engine.url, pool_size=1, max_overflow=0)
+        yield made
+        await made.dispose()
+
+    async def test_from_a_pool_in_which_nothing_is_free(
+        self, outbox: Outbox, producer: Producer, alone: AsyncEngine
+    ) -> None:
+        event_id = add(producer)
+
+        async with alone.connect():
+            with anyio.fail_after(IN_TIME), pytest.raises(NotFinished, match="the pool of") as no:
+                await outbox.wait(alone, event_id, listener="billing", timeout=SOON)
+
+        assert no.value.state == "unknown"
+        with pytest.raises(NotFinished, match="it is pending"):
+            await outbox.wait(alone, event_id, listener="billing", timeout=SOON)
+
+    async def test_from_a_network_that_falls_silent(
+        self, outbox: Outbox, producer: Producer, async_engine: AsyncEngine
+    ) -> None:
+        event_id = add(producer)
+        with Proxy(async_engine.url) as network:
+            network.open()
+            engine = create_async_engine(async_engine.url.set(port=network.port))
+            with pytest.raises(NotFinished, match="it is pending"):
+                await outbox.wait(engine, event_id, listener="billing", timeout=SOON)
+            network.best_effort()
+
+            with anyio.fail_after(IN_TIME), pytest.raises(NotFinished, match="not answered"):
+                await outbox.wait(engine, event_id, listener="billing", timeout=SOON)
+            await engine.dispose()
+
+    async def test_from_a_table_that_is_locked(
+        self, outbox: Outbox, producer: Producer, database: Database, async_engine: AsyncEngine
+    ) -> None:
+        event_id = add(producer)
+
+        async with database.locked("outbox_listeners"):
+            with anyio.fail_after(IN_TIME), pytest.raises(NotFinished, match="not answered"):
+                await outbox.wait(async_engine, event_id, listener="billing", timeout=SOON)
+            with pytest.raises(NotFinished, match="not answered") as no:
+                outbox.wait(database.engine, event_id, listener="billing", timeout=SOON)
+
+        assert no.value.state == "unknown"
+
+    async def test_after_an_answer_it_tells_what_that_was(
+        self, outbox: Outbox, producer: Producer, alone: AsyncEngine
+    ) -> None:
+        event_id, looked, ended = add(producer), anyio.Event(), anyio.Event()
+        events.listen(alone.sync_engine.pool, "checkin", lambda *_: looked.set())
+
+        async def waiting() -> None:
+            second = timedelta(seconds=1)
+            with pytest.raises(NotFinished, match="it was pending before") as no:
+                await outbox.wait(alone, event_id, listener="billing", timeout=second)
+            assert no.value.state == "pending"
+            ended.set()
+
+        with anyio.fail_after(IN_TIME):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(waiting)
+                await looked.wait()
+                async with alone.connect():
+                    await ended.wait()
