@@ -14,11 +14,15 @@ class Backoff:
         self._first = min(first_seconds, max_seconds)
         self._max = max_seconds
         self._pause = self._first
+        self.has_begun: bool = False
+        """It has waited since the last success."""
 
     def next(self) -> float:
         """Seconds to wait now."""
+        self.has_begun = True
         pause, self._pause = self._pause, min(2 * self._pause, self._max)
         return pause
 
     def reset(self) -> None:
-        self._pause = self._first
+        """After a success."""
+        self._pause, self.has_begun = self._first, False

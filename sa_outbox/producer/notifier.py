@@ -36,6 +36,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ..policy.backoff import Backoff
 from .sender import Sender
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ SEND_SECONDS = 5.0
 """Seconds after which an attempt to connect and send has failed; sender.py describes what it
 covers."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
-"""Seconds between attempts while the database is unreachable; doubled each time."""
+"""Seconds between attempts while the database is unreachable."""
 EXIT_SECONDS = 0.5
 """Maximum seconds by which the interpreter's exit is delayed for what is owed."""
 FORK_SECONDS = 0.5
@@ -76,7 +77,9 @@ class _Target:
     owed: bool = False
     engine: Engine | None = None
     not_before: float = 0.0
-    pause: float = FIRST_PAUSE_SECONDS
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -225,18 +228,18 @@ class Notifier:
                 database.sender.send(engine, target.channel, limit)
         except Exception as error:  # noqa: BLE001 - a driver or creator may raise anything
             target.owed = True
-            self._due[target] = monotonic() + target.pause
             # The first failure may be a blip, or a program that stopped its own server and is about
             # to exit. A second failure shortly after is an outage.
-            again = target.pause > FIRST_PAUSE_SECONDS
-            target.pause = min(2 * target.pause, MAX_PAUSE_SECONDS)
+            again = target.backoff.has_begun
+            self._due[target] = monotonic() + target.backoff.next()
             if again and not database.away and not self._exiting:
                 database.away = True
                 text = "NOTIFY can't be sent to %s; consumers poll until it can: %s"
                 log.warning(text, database.sender.name, database.sender.explain(engine, error))
         else:
             del self._due[target]
-            target.not_before, target.pause = started + INTERVAL_SECONDS, FIRST_PAUSE_SECONDS
+            target.not_before = started + INTERVAL_SECONDS
+            target.backoff.reset()
             if database.away:
                 database.away = False
                 log.info("NOTIFY can be sent to %s again", database.sender.name)
@@ -257,7 +260,8 @@ class Notifier:
     def _give_up(self, database: _Database) -> None:
         for target in list(database.targets.values()):
             if self._due.pop(target, None) is not None:
-                target.owed, target.engine, target.pause = False, None, FIRST_PAUSE_SECONDS
+                target.owed, target.engine = False, None
+                target.backoff.reset()
 
     def _exit(self) -> None:
         self._exiting = True

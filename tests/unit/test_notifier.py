@@ -279,18 +279,18 @@ def test_pauses_double_up_to_the_longest(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 0.04)
     notifier.poke(engine, "outbox")
     assert notifier.settled(10)
     target = notifier._databases[id(engine.dialect)].targets["outbox"]
-    target.pause = 0.01
     senders[0].failing.set()
 
     notifier.poke(engine, "outbox")
 
     assert not notifier.settled(0.3)
-    assert target.pause == 0.04
-    assert senders[0].attempts < 15
+    assert target.backoff.next() == 0.04
+    assert 2 < senders[0].attempts < 15
 
 
 def test_a_raising_log_handler_does_not_end_the_thread(

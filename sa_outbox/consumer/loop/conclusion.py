@@ -68,7 +68,7 @@ class Conclusion:
                 self._port.committed(items)
             else:
                 self._port.finish(items)
-            if self._rest.refusals:
+            if self._rest.is_away:
                 self._rest.answered()
 
     async def conclude_group(self, group: Group, error: BaseException | None) -> None:
@@ -115,7 +115,7 @@ class Conclusion:
             self._port.finish(ended)
         if away is not None:
             self._rest.turned_away(away)
-        elif self._rest.refusals:
+        elif self._rest.is_away:
             self._rest.answered()
 
     def unreadable(self, item: InFlight, error: BaseException) -> None:

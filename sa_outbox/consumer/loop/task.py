@@ -131,7 +131,7 @@ class HandlerTask:
 
     async def _work(self) -> bool:
         """Attempt what is next; False: there was nothing."""
-        if self._is_plain and not self._rest.refusals:
+        if self._is_plain and not self._rest.is_away:
             await self._attempt_plainly()
             if self._rest.pause:
                 return True
