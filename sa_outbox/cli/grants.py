@@ -26,8 +26,9 @@ def grants(
     full-producer  also idempotency keys, cancel, status and the inbox
     consumer       delivers events
     maintenance    owns the tables: migrates, creates and drops partitions, prunes
-    operator       the other commands, and the dashboard with its buttons
+    operator       the other commands, and the dashboard with its buttons; may add events
     dashboard      the dashboard without buttons, status and top
+    monitor        the view of the backlog, for KEDA or Grafana
 
     \b
     Examples:

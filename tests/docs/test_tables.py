@@ -14,8 +14,10 @@ import click
 import pytest
 
 from sa_outbox import Outbox, RetryPolicy, observe
+from sa_outbox.cli.grants import grants
 from sa_outbox.consume.command import command
 from sa_outbox.consume.exit_codes import Exit
+from sa_outbox.database.rights import KINDS
 from sa_outbox.declare.listener import Listener, ListenerOptions, RelayOptions
 from sa_outbox.logs import LINES
 from sa_outbox.observe import Observation
@@ -50,6 +52,25 @@ def default_of(field: dataclasses.Field[Any]) -> object:
 def read(cell: str) -> object:
     """The value that a page shows, as Python would write it."""
     return eval(bare(cell), {"timedelta": timedelta, "RetryPolicy": RetryPolicy})
+
+
+class TestRoles:
+    def test_each_kind_of_role_is_in_the_table_of_the_page(self) -> None:
+        told = [row[0] for row in rows("security.md", "## Roles of the database")]
+
+        assert told == [*KINDS]
+
+    def test_each_kind_of_role_is_in_the_help_of_the_command(self) -> None:
+        shown = click.Context(grants).get_help()
+
+        assert re.findall(r"^ +([a-z-]+)  +[a-z]", shown, re.MULTILINE) == [*KINDS]
+
+    def test_who_may_add_events_is_not_said_to_be_unable_to(self) -> None:
+        adding = [name for name, kind in KINDS.items() if "INSERT" in kind.tables.get("", {})]
+        unable = {row[0]: row[2] for row in rows("security.md", "## Roles of the database")}
+
+        assert "operator" in adding
+        assert [name for name in adding if re.search(r"\badd\b", unable[name])] == []
 
 
 class TestHandlers:
