@@ -28,6 +28,8 @@ CHARTED = {
 }
 """The column that a table's chart shows."""
 PLACE = re.compile(r"(?<=<!-- figures: )(?P<key>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+PLACEHOLDER = "Not measured yet."
+"""tests/docs/test_promises.py knows where it may stand, and why."""
 LEFT, BAR, RIGHT, ROW, TOP = 270, 340, 90, 26, 34
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1a1a1a }
@@ -107,7 +109,7 @@ def filled(page: str) -> str:
     blocks["machines"] = machines()
 
     def fill(place: re.Match[str]) -> str:
-        shown = blocks.get(place["key"], "Not measured yet.")
+        shown = blocks.get(place["key"], PLACEHOLDER)
         return f"{place['key']} -->\n\n{shown}\n\n<!-- end -->"
 
     return PLACE.sub(fill, page)
