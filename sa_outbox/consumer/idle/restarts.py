@@ -46,7 +46,7 @@ class Restarts:
         self._sleep: Sleep | None = None
         self._handled_to = 0
         """What was handled when it fell asleep."""
-        self.wakes = 0
+        self.wakes: int = 0
         """How often ``wake`` was called, also while there was no sleep."""
         self.is_due: bool = False
         """It begins again when it has stopped."""
