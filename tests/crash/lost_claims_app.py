@@ -23,5 +23,5 @@ async def see(event: Event[Any], session: AsyncSession) -> None:
     if event.payload.get("then") == "cut" and (pid := _server.read_text()):
         _server.write_text("")
         os.kill(int(pid), signal.SIGQUIT)
-        await asyncio.sleep(3600)  # until its connection is found dead
+        await asyncio.Event().wait()  # until its range is found missing
     await session.execute(SEE, sight("queue", event))
