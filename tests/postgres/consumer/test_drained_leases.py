@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sa_outbox import Event, Outbox
-from sa_outbox.consumer.connection.connections import Connections, Query
+from sa_outbox.consumer.connection.connections import Connection, Query
 from sa_outbox.consumer.lease.lease import RELEASE_SECONDS
 from sa_outbox.observe import RangeTaken
 from tests.support import comes_true
@@ -47,10 +47,10 @@ class SlowAnswers:
 
     def __init__(self, patch: pytest.MonkeyPatch, *, lost: bool = False) -> None:
         self.taken, self.arrives = anyio.Event(), anyio.Event()
-        rows = Connections.rows
+        rows = Connection.rows
 
-        async def answer(connections: Connections, query: Query, /, **values: Any) -> list[Any]:
-            found = await rows(connections, query, **values)
+        async def answer(connection: Connection, query: Query, /, **values: Any) -> list[Any]:
+            found = await rows(connection, query, **values)
             if (
                 "outbox_ranges" in query.sql
                 and "INSERT" in query.sql
@@ -63,7 +63,7 @@ class SlowAnswers:
                 await self.arrives.wait()
             return found
 
-        patch.setattr(Connections, "rows", answer)
+        patch.setattr(Connection, "rows", answer)
 
 
 @pytest.fixture
