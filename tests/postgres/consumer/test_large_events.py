@@ -73,14 +73,14 @@ async def test_a_read_asks_for_hardly_more_events_than_have_fit_into_the_one_bef
     """The server builds the text of each event that it is asked for, to know its size. Asked for a
     whole batch each time, it took minutes for some dozens of 50 MB."""
     asked: list[int] = []
-    rows = Connections.rows
+    rows = Connection.rows
 
-    async def noted(self: Connections, query: Query, /, **values: Any) -> list[Any]:
+    async def noted(self: Connection, query: Query, /, **values: Any) -> list[Any]:
         if "so_far" in query.sql and "limit" in values:
             asked.append(values["limit"])
         return await rows(self, query, **values)
 
-    monkeypatch.setattr(Connections, "rows", noted)
+    monkeypatch.setattr(Connection, "rows", noted)
     handler = Handler()
     outbox.listener("billing", on="order.*", order=order)(handler)
     for _ in range(10):
