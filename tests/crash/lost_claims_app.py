@@ -3,12 +3,12 @@ as it is begun: the process ``LOSING_SERVER`` names in a file, once for each of 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
@@ -23,5 +23,5 @@ async def see(event: Event[Any], session: AsyncSession) -> None:
     if event.payload.get("then") == "cut" and (pid := _server.read_text()):
         _server.write_text("")
         os.kill(int(pid), signal.SIGQUIT)
-        await asyncio.Event().wait()  # until its range is found missing
+        await session.execute(text("SELECT pg_sleep(3600)"))  # ends with the server
     await session.execute(SEE, sight("queue", event))

@@ -19,8 +19,8 @@ from tests.support import eventually
 
 APP = "tests.crash.lost_claims_app:outbox"
 ROUNDS = 6
-LEASE = 120.0
-"""Seconds; no process is given up meanwhile."""
+LEASE = 10.0
+"""Seconds; a process that is suspended with a lock keeps it for as long."""
 RANGES = "SELECT count(*) FROM outbox_ranges"
 UNLOGGED_IDS = "SELECT log_cnt FROM outbox_id_seq"
 """How many more ids can be drawn before the sequence is logged. A crash skips these."""
