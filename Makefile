@@ -116,6 +116,9 @@ servers:
 
 # AsyncAPI's own schemas, by which a test judges the catalogue: no package of Python has them.
 ASYNCAPI_SPECS := $(VENV)/asyncapi-specs
+# KEDA's resource definitions, by which a test judges a manifest: in a folder apart, since the package
+# that has them also has a plugin for pytest that every run would load.
+KEDA := $(VENV)/keda
 
 # Programs that some tests need; without one they are skipped, and say so. Never fails. RUNLEVEL: to
 # install a server must not start it.
@@ -139,6 +142,9 @@ programs:
 	    && tar xzf asyncapi-specs-*.tgz && mv package ../asyncapi-specs; } \
 	    || echo "no schemas of AsyncAPI (npm's @asyncapi/specs): their test is skipped"
 	@rm -rf $(VENV)/.specs
+	@[ -d $(KEDA) ] || { [ -x $(BIN)/python ] && $(BIN)/python -m pip install --quiet \
+	    --disable-pip-version-check --target $(KEDA) "cloudcoil.models.keda>=2.16" 2>/dev/null; } \
+	    || echo "no definitions of KEDA (PyPI's cloudcoil.models.keda): their test is skipped"
 
 docs: $(DOCS_INSTALLED)
 	$(BIN)/zensical build
