@@ -39,9 +39,9 @@ from .test_code_blocks import blocks, commands
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-FOLDERS = sorted(each for each in EXAMPLES.iterdir() if (each / "dev.py").exists())
-DOCKERFILES = sorted(EXAMPLES.rglob("Dockerfile"))
-COMPOSE_FILES = sorted(EXAMPLES.rglob("compose.yaml"))
+FOLDERS = sorted(each for each in EXAMPLES.iterdir() if (each / "requirements.txt").exists())
+DOCKERFILES = [each / "Dockerfile" for each in FOLDERS]
+COMPOSE_FILES = [each / "compose.yaml" for each in FOLDERS]
 OFFICIAL = {"python:3.13-slim", "postgres:18", "apache/kafka:4.1.0"}
 
 
@@ -287,6 +287,23 @@ def test_orders_of_the_flask_shop_take_from_the_stock_until_purchasing_is_told(
     assert rows(url, "SELECT count(*) FROM orders") == [(2,)]
 
 
+def test_the_job_system_does_the_work_of_two_customers(new_database: Callable[[], URL]) -> None:
+    url, folder = new_database(), EXAMPLES / "jobs"
+    with programs(folder) as started:
+        jobs = Deployment(folder, started, DATABASE_URL=address(url))
+        jobs.run("migrate")
+        jobs.run("work")
+        consumer = jobs.start("consumer")
+        jobs.is_up(9100)
+
+        declined = [("large", "payment.due")]
+        dead = "SELECT tenant, event_type FROM outbox_dead_letters"
+        eventually(lambda: rows(url, dead) == declined, within=60)
+        lines = "SELECT planned, lines FROM projects JOIN exports ON project_id = projects.id"
+        eventually(lambda: rows(url, lines) == [(True, 3), (True, 3)], within=60)
+        assert consumer.ends() == 0
+
+
 @pytest.mark.long
 def test_webhooks_are_verified_and_acted_on_once_while_their_secret_changes(
     new_database: Callable[[], URL], tmp_path: Path
@@ -409,6 +426,21 @@ def send(brokers: str, value: bytes, **headers: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers})
     producer.produce("orders", value, headers=list(headers.items()))
     assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_an_example_is_run_by_hand_and_deployed_in_containers(folder: Path) -> None:
+    files = {each.name for each in folder.iterdir()}
+
+    assert {"dev.py", "requirements-dev.txt", "requirements.txt"} <= files
+    assert {".dockerignore", "Dockerfile", "compose.yaml"} <= files
+
+
+def test_every_folder_is_an_example_with_a_page() -> None:
+    folders = {each for each in EXAMPLES.iterdir() if each.is_dir() and each.name[0] not in "._"}
+
+    assert folders == {*FOLDERS}
+    assert [each for each in FOLDERS if not page_of(each).exists()] == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
