@@ -1,4 +1,4 @@
-"""The wheel in an environment that has nothing else, on every interpreter that is to be tested."""
+"""Wheel and sdist in an environment that has nothing else, on every interpreter to be tested."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from sa_outbox import __version__
 from sa_outbox.embedded import binaries
 from tests.docs.test_code_blocks import program
-from tests.support.packages import ROOT, Environment, environment, pythons, run
+from tests.support.packages import ROOT, Environment, constraints, environment, pythons, run
 
 from .conftest import Packages
 
@@ -25,7 +26,7 @@ import sa_outbox.doctor, sa_outbox.embedded, sa_outbox.operations, sa_outbox.sch
 import sa_outbox.webhooks
 from importlib.metadata import distributions
 print(sa_outbox.__file__)
-print(*sorted({each.name.lower() for each in distributions()}))
+print(*sorted({f"{each.name.lower()}=={each.version}" for each in distributions()}))
 """
 DEMO_WITHOUT_A_SERVER = """
 import sys
@@ -46,11 +47,13 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("python", pythons())
-def test_the_wheel_works_with_what_it_depends_on_and_nothing_else(
-    python: str, packages: Packages, folder: Path
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_what_is_uploaded_works_with_what_it_depends_on_and_nothing_else(
+    kind: str, python: str, packages: Packages, folder: Path
 ) -> None:
     """One test, for the environment is what takes the time."""
-    installed = environment(folder / "environment", packages.wheel, python=python)
+    package = packages.wheel if kind == "wheel" else packages.sdist
+    installed = environment(folder / "environment", package, python=python)
 
     imports_its_modules(installed)
     has_its_command(installed)
@@ -59,11 +62,18 @@ def test_the_wheel_works_with_what_it_depends_on_and_nothing_else(
 
 
 def imports_its_modules(installed: Environment) -> None:
-    where, names = installed.run("-c", NEEDS_NO_EXTRA).splitlines()
+    where, listed = installed.run("-c", NEEDS_NO_EXTRA).splitlines()
+    versions = dict(each.split("==") for each in listed.split())
 
     assert Path(where).is_relative_to(installed.folder)
-    assert {"alembic", "anyio", "asyncpg", "click", "sa_outbox", "sqlalchemy"} <= {*names.split()}
-    assert not {"pip", "pytest", "rich", "starlette", "uvloop"} & {*names.split()}
+    assert {"alembic", "anyio", "asyncpg", "click", "sa_outbox", "sqlalchemy"} <= versions.keys()
+    assert not {"pip", "pytest", "rich", "starlette", "uvloop"} & versions.keys()
+    wanted = {name: asked for name, asked in constraints().items() if name in versions}
+    assert [
+        (name, versions[name], asked)
+        for name, asked in wanted.items()
+        if Version(versions[name]) != Version(asked)
+    ] == []
 
 
 def has_its_command(installed: Environment) -> None:

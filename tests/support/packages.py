@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYTHONS_VARIABLE = "SA_OUTBOX_TEST_PYTHONS"
 """Environment variable: interpreters to test packages on, apart by spaces; else the one at hand."""
+CONSTRAINTS_VARIABLE = "SA_OUTBOX_TEST_CONSTRAINTS"
+"""Environment variable: a file of versions that pip has to install; else the newest are installed."""
 
 
 def pythons() -> list[str]:
@@ -36,7 +38,7 @@ def build(tree: Path, kind: str, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment with the wheel, what it depends on, and nothing else."""
+    """A virtual environment with the package, what it depends on, and nothing else."""
 
     folder: Path
 
@@ -49,9 +51,28 @@ class Environment:
         return run(self.python, "-W", "error", *words, cwd=self.folder, **variables)
 
 
-def environment(folder: Path, wheel: Path, *more: str, python: str = sys.executable) -> Environment:
-    """pip itself stays outside: that saves seconds, and nothing of it is in the environment."""
+def environment(
+    folder: Path, package: Path, *more: str, python: str = sys.executable
+) -> Environment:
+    """With a wheel, or with an sdist, which pip builds with what it asks for.
+
+    pip itself stays outside: that saves seconds, and nothing of it is in the environment.
+    """
     run(python, "-m", "venv", "--without-pip", folder)
     pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet")
-    run(*pip, "--disable-pip-version-check", "--no-compile", wheel, *more)
+    options = ("--disable-pip-version-check", "--no-compile")
+    run(*pip, *options, package, *more, **constrained())
     return Environment(folder)
+
+
+def constrained() -> dict[str, str]:
+    """Variables for pip: one for what is installed, one for what builds it."""
+    file = os.environ.get(CONSTRAINTS_VARIABLE)
+    return {"PIP_CONSTRAINT": file, "PIP_BUILD_CONSTRAINT": file} if file else {}
+
+
+def constraints() -> dict[str, str]:
+    """The versions that have to be installed, by names in lower case."""
+    file = os.environ.get(CONSTRAINTS_VARIABLE)
+    lines = Path(file).read_text().splitlines() if file else []
+    return {name.lower(): version for name, _, version in (each.partition("==") for each in lines)}
