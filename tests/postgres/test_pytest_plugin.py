@@ -198,6 +198,45 @@ def test_processes_share_a_server_that_is_started_and_stopped(
     assert not list(project.path.rglob("server.json"))
 
 
+BACKEND = """
+import pytest
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+BY_ANYIO = ("-p", "no:asyncio")
+BY_PYTEST_ASYNCIO = ("-p", "no:anyio", "-o", "asyncio_default_fixture_loop_scope=function")
+PROCESSES = {"plain": ("-p", "no:xdist"), "xdist": ("-n", "2")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("processes", PROCESSES)
+@pytest.mark.parametrize(
+    ("mark", "options"),
+    [("anyio", BY_ANYIO), ("asyncio", BY_PYTEST_ASYNCIO)],
+    ids=["anyio", "pytest-asyncio"],
+)
+def test_whoever_runs_async_tests_in_one_process_or_in_several(
+    mark: str,
+    options: tuple[str, ...],
+    processes: str,
+    project: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    server_url: str,
+) -> None:
+    monkeypatch.setenv(ADDRESS_VARIABLE, server_url)
+    if mark == "anyio":
+        project.makeconftest(BACKEND)
+    project.makepyfile(test_sync=SYNC, test_async=ASYNC.format(mark=mark))
+
+    result = run(project, *options, *PROCESSES[processes])
+
+    result.assert_outcomes(passed=7)
+    assert ("2 workers" in result.stdout.str()) == (processes == "xdist")
+
+
 def test_pytest_asyncio_and_what_a_failure_shows(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, server_url: str
 ) -> None:

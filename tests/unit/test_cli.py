@@ -143,13 +143,18 @@ def test_revision_with_a_broken_configuration_says_so(tmp_path: Path) -> None:
     assert "alembic can't read the history" in " ".join(result.stderr.split())
 
 
+BY_CLICK = pytest.mark.skipif(
+    not hasattr(click.exceptions, "NoSuchCommand"), reason="this click looks for no near word"
+)
+
+
 @pytest.mark.parametrize(
     ("words", "near"),
     [
         (["stauts"], "'status'"),
         (["dead-leters", "list"], "'dead-letters'"),
-        (["dead-letters", "lits"], "'list'"),
-        (["migrate", "--shcema", "x"], "--schema"),
+        pytest.param(["dead-letters", "lits"], "'list'", marks=BY_CLICK),
+        pytest.param(["migrate", "--shcema", "x"], "--schema", marks=BY_CLICK),
         (["doctor", "--ignore", "tls-unverifed"], "'tls-unverified'"),
     ],
 )
