@@ -113,6 +113,7 @@ class Customers:
                     paid = {"order_id": self._number, "email": order["email"]}
                     session.add_event("order.paid", paid, **options)
                 if draw.random() < 0.05:
+                    options["delay"] = draw.choice((None, None, timedelta(hours=1)))
                     session.add_event("report.requested", {"order_id": self._number}, **options)
 
     async def keep_ordering(self) -> None:

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Page, expect
+from starlette.routing import Route
 
-from tests.support.dashboard import EVENT_ID, MARKUP, add_harmful_rows
+from sa_outbox import Outbox
+from sa_outbox.dashboard import Dashboard
+from sa_outbox.dashboard.urls import router
+from tests.support.dashboard import EVENT_ID, MARKUP, TOKEN
 
 from .conftest import Site, Visits
+from .pages import NO_PAGES, There, pages
 
 pytestmark = pytest.mark.timeout(180)
 
+IN_A_BROWSER = There(MARKUP, MARKUP, EVENT_ID, "sweep", edit='{->{"added": 1, ')
+PAGES = pages(IN_A_BROWSER)
 STORED = [
-    "/",
-    "/deliveries",
-    "/events",
-    f"/events/{EVENT_ID}",
-    "/dead-letters?resolution=any",
-    "/dead-letters/1",
-    "/dead-letters/2",
-    "/dead-letters/1/edit",
-    "/dead-letters?group=error&resolution=any",
-    "/listeners",
-    f"/listener?name={quote(MARKUP)}",
-    "/durations",
-    "/crons",
-    "/endpoints",
-    f"/endpoint?name={quote(MARKUP)}",
-    "/audit",
+    each
+    for each in PAGES
+    if each.route.startswith("GET") and not re.match("login|catalogue|event-type|no", each.name)
 ]
 """Pages of what is in the database."""
-PAGES = [*STORED, "/catalogue"]
+SAYS_SO = "Failed to load resource"
+"""What Chromium writes about a page that says that something is wrong."""
 DEAD = """
 INSERT INTO outbox_dead_letters
     (listener, position, event_id, event_type, key, payload, event_created_at, reason, attempts,
@@ -131,10 +125,10 @@ def test_a_listener_is_paused(operator: Page, site: Site) -> None:
 
 
 def test_markup_in_any_field_is_shown_as_text_and_runs_nothing(operator: Page, site: Site) -> None:
-    add_harmful_rows(site.engine)
+    site.fill()
 
-    for path in STORED:
-        operator.goto(path)
+    for each in STORED:
+        each.open(operator)
         shown = operator.get_by_text("<script>alert(1)").locator("visible=true")
         expect(shown.first).to_be_visible()
         assert operator.locator("main img, main script").count() == 0
@@ -189,13 +183,30 @@ def test_the_keyboard_is_enough(operator: Page, site: Site) -> None:
 
 
 def test_a_phone_scrolls_in_one_direction_only(visits: Visits, site: Site) -> None:
-    add_harmful_rows(site.engine)
+    site.fill()
     page = visits.operator(viewport={"width": 360, "height": 740})
 
-    for path in PAGES:
-        page.goto(path)
+    visits.expected = (SAYS_SO,)
+    for each in PAGES:
+        each.open(page)
         wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(wide) == 0, path
+        assert page.evaluate(wide) == 0, each.name
+
+
+def test_every_route_has_its_page_in_these_tests() -> None:
+    dashboard = Dashboard(Outbox(), "postgresql://nobody@127.0.0.1:1/none", token=TOKEN)
+    routes = {
+        f"{method} {route.path}"
+        for route in router(dashboard).routes
+        if isinstance(route, Route) and route.methods
+        for method in route.methods - {"HEAD"}
+    }
+    shown = {each.route for each in PAGES if each.name != "nowhere"}
+
+    assert len(routes) > 30
+    assert sorted(routes - shown) == sorted(NO_PAGES)
+    assert shown <= routes
+    assert len({each.name for each in PAGES}) == len(PAGES)
 
 
 def test_the_dark_is_dark_and_can_be_read(visits: Visits) -> None:
