@@ -11,8 +11,6 @@ import click
 from sa_outbox.cli import main as command_line
 from sa_outbox.consume.command import command as consume
 
-from .pages import NOT_SEARCHED
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,7 +34,7 @@ def command_pages() -> dict[str, str]:
 
 def _page(name: str, about: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name, **command.context_settings)
-    parts = [f"{NOT_SEARCHED}# {name}", about]
+    parts = [f"# {name}", about]
     for found, at in _all(command, context):
         parts += _described(found, at)
     return "\n\n".join(parts) + "\n"

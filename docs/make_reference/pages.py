@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from .contents import Page
 
-NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
-"""People who search want the page that explains; this is where they look up what they know."""
-
 _ABOUT = (
     "Every public name with its signature and what it promises, and every command with its "
     "options. Made of the docstrings by `make reference`."
@@ -28,7 +25,7 @@ _ABOUT = (
 
 def page_of(page: Page) -> str:
     parts = [
-        f"{NOT_SEARCHED}# {page.title}",
+        f"# {page.title}",
         f"{page.about} How it is used: [{page.guide.removesuffix('.md')}](../{page.guide}).",
     ]
     for module, names in described_on(page):
@@ -44,7 +41,7 @@ def page_of(page: Page) -> str:
 
 def index_page(written: Mapping[str, str]) -> str:
     lines = [
-        f"{NOT_SEARCHED}# Names and commands",
+        "# Names and commands",
         _ABOUT,
     ]
     rows = []
