@@ -200,7 +200,7 @@ needs_keda = pytest.mark.skipif(
 def schema_of_keda() -> Any:
     """Of a ScaledObject, made from KEDA's resource definition; closed for fields that it has not.
 
-    The package stays out of this environment: it brings a plugin for pytest that needs other packages.
+    The package stays out of this environment: its plugin for pytest needs other packages.
     """
     printed = subprocess.run(
         [sys.executable, "-c", SCHEMA_OF_KEDA, MODELS_OF_KEDA],

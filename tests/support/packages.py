@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PYTHONS_VARIABLE = "SA_OUTBOX_TEST_PYTHONS"
 """Environment variable: interpreters to test packages on, apart by spaces; else the one at hand."""
 CONSTRAINTS_VARIABLE = "SA_OUTBOX_TEST_CONSTRAINTS"
-"""Environment variable: a file of versions that pip has to install; else the newest are installed."""
+"""Environment variable: a file of versions that pip has to install; else it takes the newest."""
 
 
 def pythons() -> list[str]:
