@@ -61,7 +61,7 @@ def environment(
     run(python, "-m", "venv", "--without-pip", folder)
     pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet")
     options = ("--disable-pip-version-check", "--no-compile")
-    run(*pip, *options, package, *more, **constrained())
+    run(*pip, *options, package, *more, cwd=ROOT, **constrained())
     return Environment(folder)
 
 
