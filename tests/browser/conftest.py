@@ -18,7 +18,7 @@ from sa_outbox import Outbox
 from sa_outbox.dashboard import Dashboard
 from sa_outbox.dashboard.server import DashboardServer, open_socket
 from sa_outbox.schema import migrate
-from tests.support.dashboard import TOKEN
+from tests.support.dashboard import TOKEN, add_harmful_rows
 from tests.support.server import temporary_database
 
 from .chromium import FLAGS, chromium
@@ -31,7 +31,7 @@ PATIENCE = 30_000
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
-        pytest.skip("no Chromium on the PATH: `make programs` installs it, or says what to install")
+        pytest.skip("no Chromium on the PATH: `make programs` installs it")
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -50,6 +50,11 @@ class Site:
     def run(self, statement: str, **values: object) -> None:
         with self.engine.begin() as connection:
             connection.execute(text(statement), values)
+
+    def fill(self) -> None:
+        """With what every page shows, as it could be worst; and a cron of the program's."""
+        add_harmful_rows(self.engine)
+        self.run("INSERT INTO outbox_crons (name, last_tick) VALUES ('sweep', now())")
 
     def value(self, statement: str) -> object:
         with self.engine.connect() as connection:
