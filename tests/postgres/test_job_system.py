@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,9 @@ class System:
 
 @pytest.fixture
 async def system(new_database: Callable[[], URL]) -> AsyncIterator[System]:
+    # At noon: a test that moves the clock on by some minutes comes past no nightly tick.
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    clock.move_to(tomorrow.replace(hour=12))
     engine = create_async_engine(new_database().set(drivername="postgresql+asyncpg"))
     async with engine.begin() as connection:
         await connection.run_sync(schema.migrate, outbox.settings.names)
