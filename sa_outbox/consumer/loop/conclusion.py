@@ -29,7 +29,9 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 class Conclusion:
     """Concludes the attempts of one task. *has_session*: each success is already committed."""
 
-    def __init__(self, port: Port, parts: Parts, rest: RelayBackoff, *, has_session: bool) -> None:
+    def __init__(
+        self, port: Port, parts: Parts, backoff: RelayBackoff, *, has_session: bool
+    ) -> None:
         self._port = port
         self._context = parts.context
         self._listener = parts.listener
@@ -37,7 +39,7 @@ class Conclusion:
         self._lanes = parts.lanes
         self._settlement = parts.settlement
         self._outcomes = parts.outcomes
-        self._rest = rest
+        self._backoff = backoff
         self._has_session = has_session
         self._where = f"handler of {parts.listener.name}"
         self._away = False
@@ -52,7 +54,7 @@ class Conclusion:
             self._context.stop(StopReason.HANDLER, "KeyboardInterrupt in a handler")
         elif isinstance(error, RelayUnavailable):
             self.put_back(items)
-            self._rest.turned_away(error)
+            self._backoff.turned_away(error)
         elif isinstance(error, SomeFailed) and not self._has_session:
             self._conclude_each(items, error.errors)
         elif error is not None and len(items) > 1:
@@ -68,8 +70,8 @@ class Conclusion:
                 self._port.committed(items)
             else:
                 self._port.finish(items)
-            if self._rest.is_away:
-                self._rest.answered()
+            if self._backoff.is_away:
+                self._backoff.answered()
 
     async def conclude_group(self, group: Group, error: BaseException | None) -> None:
         """The events of one transaction: they are committed, or *error* is why they are not."""
@@ -114,9 +116,9 @@ class Conclusion:
         if ended:
             self._port.finish(ended)
         if away is not None:
-            self._rest.turned_away(away)
-        elif self._rest.is_away:
-            self._rest.answered()
+            self._backoff.turned_away(away)
+        elif self._backoff.is_away:
+            self._backoff.answered()
 
     def unreadable(self, item: InFlight, error: BaseException) -> None:
         """Its event could not be made of what is stored: an attempt that failed."""

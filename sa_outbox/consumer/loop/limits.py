@@ -78,14 +78,12 @@ class ConcurrencyLimits:
 
 
 class LimitedLanes:
-    """What waits in a range, by tenant: each in turn, as far as the turnstile lets them."""
+    """What waits in a range, by tenant: each in turn, as far as the limits let them."""
 
     is_one = False
 
-    def __init__(
-        self, turnstile: ConcurrencyLimits, clock: Callable[[], float] = monotonic
-    ) -> None:
-        self._turnstile = turnstile
+    def __init__(self, limits: ConcurrencyLimits, clock: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
         self._clock = clock
         self._waiting: OrderedDict[str | None, deque[InFlight]] = OrderedDict()
         self._running: dict[object, str | None] = {}
@@ -117,11 +115,11 @@ class LimitedLanes:
         """The next event that may begin now."""
         soonest = inf
         for tenant in tuple(self._waiting):
-            wait = self._turnstile.wait(tenant)
+            wait = self._limits.wait(tenant)
             if wait > 0:
                 soonest = min(soonest, wait)
                 continue
-            self._turnstile.enter(tenant)
+            self._limits.enter(tenant)
             item = self._waiting[tenant].popleft()
             self._waiting.move_to_end(tenant)
             if not self._waiting[tenant]:
@@ -140,7 +138,7 @@ class LimitedLanes:
 
     def take_more(self, _held: Iterable[object], joins: Joins) -> InFlight | None:
         for tenant, waiting in self._waiting.items():
-            if self._turnstile.wait(tenant) <= 0:
+            if self._limits.wait(tenant) <= 0:
                 # Left where it is: put back, it would have had its turn, and a part of the rate.
                 return self.take() if joins(waiting[0]) else None
         return self.take()
@@ -154,7 +152,7 @@ class LimitedLanes:
 
     def free(self, lane: object) -> None:
         if lane in self._running:
-            self._turnstile.leave(self._running.pop(lane))
+            self._limits.leave(self._running.pop(lane))
             self._ready_at = 0.0
 
     def remove(self, _lane: object) -> list[InFlight]:

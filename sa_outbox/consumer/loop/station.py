@@ -31,7 +31,7 @@ class Station:
         self,
         port: Port,
         parts: Parts,
-        rest: RelayBackoff,
+        backoff: RelayBackoff,
         turn_to: TurnTo | None,
         handler: Listener,
     ) -> None:
@@ -48,7 +48,7 @@ class Station:
             port, parts, turn_to, self.call, handler
         )
         has_session = self.transaction is not None
-        self.conclusion: Conclusion = Conclusion(port, parts, rest, has_session=has_session)
+        self.conclusion: Conclusion = Conclusion(port, parts, backoff, has_session=has_session)
 
 
 class Stations:
@@ -58,11 +58,11 @@ class Stations:
     order, and a time limit may end the outer one first.
     """
 
-    def __init__(self, port: Port, parts: Parts, rest: RelayBackoff) -> None:
+    def __init__(self, port: Port, parts: Parts, backoff: RelayBackoff) -> None:
         self._handlers = parts.listener.handlers
         self.are_several: bool = len(self._handlers) > 1
         turn_to = self._join if self.are_several else None
-        self._make = partial(Station, port, parts, rest, turn_to)
+        self._make = partial(Station, port, parts, backoff, turn_to)
         self._listener = parts.listener
         self._handler = self._handlers[0]
         self.now: Station = self._make(self._handler)

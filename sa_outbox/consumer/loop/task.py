@@ -91,8 +91,8 @@ class HandlerTask:
         self._settlement = parts.settlement
         self._outcomes = parts.outcomes
         self._gate = context.gate
-        self._rest = RelayBackoff(listener, context.observers.emit, context.outages)
-        self._stations = Stations(port, parts, self._rest)
+        self._backoff = RelayBackoff(listener, context.observers.emit, context.outages)
+        self._stations = Stations(port, parts, self._backoff)
         self._is_plain = self._call.is_plain and not self._stations.are_several
 
     def request_cancel(self, position: int) -> None:
@@ -111,14 +111,14 @@ class HandlerTask:
         """Attempt deliveries until cancelled. Errors that are not a handler's end the loop."""
         try:
             while True:
-                if self._rest.pause:
-                    await self._rest.wait()
+                if self._backoff.pause:
+                    await self._backoff.wait()
                 if self._slots is None:
                     found = await self._work()
                 else:
                     async with self._slots:  # the only one is kept: see queue/queue.py
                         found = await self._work()
-                        while found and self._keeps_slot and not self._rest.pause:
+                        while found and self._keeps_slot and not self._backoff.pause:
                             found = await self._work()
                 if not found:
                     wanted = anyio.Event()
@@ -131,9 +131,9 @@ class HandlerTask:
 
     async def _work(self) -> bool:
         """Attempt what is next; False: there was nothing."""
-        if self._is_plain and not self._rest.is_away:
+        if self._is_plain and not self._backoff.is_away:
             await self._attempt_plainly()
-            if self._rest.pause:
+            if self._backoff.pause:
                 return True
             if not self._lanes.count:
                 return False
@@ -160,9 +160,9 @@ class HandlerTask:
         Nobody else runs between two events unless a handler waits. So the task counts as one that
         has a delivery and is inside the gate from the first to the last of them.
         """
-        port, gate, rest, lanes = self._port, self._gate, self._rest, self._lanes
+        port, gate, backoff, lanes = self._port, self._gate, self._backoff, self._lanes
         while lanes.count and not (
-            port.is_stopping or self._quarantine.is_on or gate.is_closed or rest.pause
+            port.is_stopping or self._quarantine.is_on or gate.is_closed or backoff.pause
         ):
             port.began(1)
             gate.inside += 1

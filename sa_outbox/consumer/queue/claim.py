@@ -59,7 +59,7 @@ class RangeClaimer:
         self._sets_aside = False
         """Some of the events that were read last are for later."""
         self._steady = self._new_steady()
-        self.shelter: ClaimShield = ClaimShield()
+        self.shield: ClaimShield = ClaimShield()
         self._durability = ClaimDurability(context.horizon)
 
     @property
@@ -91,29 +91,29 @@ class RangeClaimer:
         context = self._context
         steady = self._new_steady()
         chosen, snapshot = self._reader.take(rows, now, len(rows)), context.horizon.latest
-        choice = Selection(now, chosen, now.read_to, now.holes, snapshot)
-        if choice.later or not choice.now:
+        selection = Selection(now, chosen, now.read_to, now.holes, snapshot)
+        if selection.later or not selection.now:
             return None
-        with self.shelter.open():
-            taken = await self._take(steady, choice)
+        with self.shield.open():
+            taken = await self._take(steady, selection)
         if taken is not None:
             self._known.pass_later(None)
-            self._known.note(choice, taken)
-            self._known.rest(choice, taken.moved_to)
+            self._known.note(selection, taken)
+            self._known.rest(selection, taken.moved_to)
         return taken
 
     async def save_passed(self) -> None:
         """Move the cursor over events of other types, and forget holes that are final; not if
         somebody has moved it since."""
-        choice, self._known.state = self._known.passed, None
-        if choice is None:
+        selection, self._known.state = self._known.passed, None
+        if selection is None:
             return
         self._known.pass_later(None)
         pass_over = self._context.statements.ranges.pass_over
-        moved = {"name": self._listener.name, **choice.moved}
+        moved = {"name": self._listener.name, **selection.moved}
         rows = await self._new_steady().rows(pass_over, **moved)
         if rows and self._known.rests_at is not None:
-            self._known.rest(choice, rows[0]["revision"])
+            self._known.rest(selection, rows[0]["revision"])
 
     def forget(self) -> None:
         """Something has changed: read the state before the next claim."""
@@ -187,7 +187,7 @@ class RangeClaimer:
         expired would be worked on twice, until the first loop notices."""
         began, self._known.state = monotonic(), None
         claim = self._context.statements.ranges.claim
-        with self.shelter.open():
+        with self.shield.open():
             rows = await self._context.connections.rows(claim, **self._claim, held=held, limit=1)
         return self._leased(rows, began=began)
 
@@ -196,7 +196,7 @@ class RangeClaimer:
         began, self._known.state = monotonic(), None
         take_due = self._context.statements.ranges.take_due
         chosen = {**self._claim, "limit": size, "by_age": by_age, "least": least}
-        with self.shelter.open():
+        with self.shield.open():
             rows = await self._reader.reads.carefully(
                 self._context.connections, take_due, "due", **chosen
             )
@@ -225,64 +225,66 @@ class RangeClaimer:
             return None
         connections = self._context.connections
         if monotonic() >= self._crowded_until and not self._sets_aside:
-            choice = await self._chooser.choose(self._steady, state, size, aside=False)
-            if not choice.later:
-                with self.shelter.open():
-                    taken = await self._take(self._steady, choice)
-                return self._took(choice, taken)
+            selection = await self._chooser.choose(self._steady, state, size, aside=False)
+            if not selection.later:
+                with self.shield.open():
+                    taken = await self._take(self._steady, selection)
+                return self._took(selection, taken)
             self._sets_aside = True
-        with self.shelter.open(shield=False) as scope:
+        with self.shield.open(shield=False) as scope:
             async with connections.connection() as connection, connection.transaction():
                 lock = self._context.statements.ranges.lock
                 name, patience = self._listener.name, f"{self._duration * 1000:.0f}ms"
                 rows = await connection.rows(lock, name=name, patience=patience)
                 if not rows or rows[0]["paused"] or not self._steady.holds:
                     return None
-                choice = await self._chooser.choose(
+                selection = await self._chooser.choose(
                     connection, rows[0], size, aside=self._sets_aside
                 )
-                self._sets_aside = bool(choice.later)
+                self._sets_aside = bool(selection.later)
                 scope.shield = True
-                await self._chooser.set_aside(connection, choice)
-                taken = await self._take(connection, choice)
-        result = self._took(choice, taken)
+                await self._chooser.set_aside(connection, selection)
+                taken = await self._take(connection, selection)
+        result = self._took(selection, taken)
         if not self._steady.holds:
             self.doubt()
         return result
 
-    def _took(self, choice: Selection, taken: ClaimedRange | None) -> ClaimedRange | Again | None:
+    def _took(
+        self, selection: Selection, taken: ClaimedRange | None
+    ) -> ClaimedRange | Again | None:
         known = self._known
         known.rests_at = None
-        known.pass_later(choice if choice.only_passes else None)
-        if taken is None or choice.later:  # what was set aside may be due
+        known.pass_later(selection if selection.only_passes else None)
+        if taken is None or selection.later:  # what was set aside may be due
             known.state = None
         else:
-            known.note(choice, taken)
-        if choice.now and taken is None:
+            known.note(selection, taken)
+        if selection.now and taken is None:
             self._crowded_until = monotonic() + CONTENDED_SECONDS
             return "again"
         if not self._chooser.is_behind:
             # The snapshot that the read followed: the latest one may have been forgotten since.
-            known.read_snapshot = max(known.read_snapshot, choice.snapshot.number)
+            known.read_snapshot = max(known.read_snapshot, selection.snapshot.number)
             # Not if it was only passed over: whether that was written was not checked.
-            if not choice.gaps.lows and not choice.is_passed_over:
-                known.rest(choice, taken.moved_to if taken else choice.moved["revision"])
-        return "again" if taken is None and (choice.later or self._chooser.is_behind) else taken
+            if not selection.gaps.lows and not selection.is_passed_over:
+                known.rest(selection, taken.moved_to if taken else selection.moved["revision"])
+        return "again" if taken is None and (selection.later or self._chooser.is_behind) else taken
 
-    async def _take(self, asked: Asked, choice: Selection) -> ClaimedRange | None:
+    async def _take(self, asked: Asked, selection: Selection) -> ClaimedRange | None:
         statements, began = self._context.statements.ranges, monotonic()
-        moved = {**self._claim, **choice.moved}
-        if choice.now:
-            ids = sorted([row[ID] for row in choice.now])
-            durable = bool(choice.later) or self._durability.is_needed(ids[0], ids[-1])
+        moved = {**self._claim, **selection.moved}
+        if selection.now:
+            ids = sorted([row[ID] for row in selection.now])
+            durable = bool(selection.later) or self._durability.is_needed(ids[0], ids[-1])
             moved |= {"upper": ids[-1], "taken": Gaps.of(ids).dump(), "durable": durable}
             try:
                 rows = await asked.rows(statements.take, **moved)
             except Doubted as doubted:
                 await give_back(self._context.connections, statements.release, doubted.answer)
                 raise
-            return self._leased(rows, began=began, new=choice.now)
-        if choice.is_passed_over:
+            return self._leased(rows, began=began, new=selection.now)
+        if selection.is_passed_over:
             await asked.rows(statements.pass_over, **moved)
         return None
 

@@ -68,7 +68,7 @@ class Queue:
         self.holder: HeldLeases[RangeSource] = HeldLeases(context, self, self._loop)
         self._context = context
         self._owner = owner
-        self._taker = RangeClaimer(context, listener, owner)
+        self._claimer = RangeClaimer(context, listener, owner)
         self._read = Query(ranges.read(context.tables, listener.on))
         self._slots = anyio.Semaphore(listener.concurrency, fast_acquire=True)
         self._limits = ConcurrencyLimits(listener, self._wake) if listener.is_limited else None
@@ -91,7 +91,7 @@ class Queue:
         async with anyio.create_task_group() as tasks:
             try:
                 await self._take_again_and_again(tasks)
-                await best_effort(self._taker.save_passed(), LAST_SAVE_SECONDS)
+                await best_effort(self._claimer.save_passed(), LAST_SAVE_SECONDS)
             finally:
                 self.is_running = False
                 self._context.progressed()
@@ -113,22 +113,22 @@ class Queue:
             await self.bell.wait(pause)
 
     async def _save_passed(self, pause: float | None) -> float | None:
-        soon = self._taker.pass_at - monotonic()
+        soon = self._claimer.pass_at - monotonic()
         if soon == inf:
             return pause
         if soon <= 0:
-            await self._taker.save_passed()
+            await self._claimer.save_passed()
             return pause
         return soon if pause is None else min(soon, pause)
 
     def hurry(self, seconds: float) -> None:
         """Wait no longer than that for a claim that is under way."""
-        self._taker.shelter.limit(seconds)
+        self._claimer.shield.limit(seconds)
 
     def has_read(self, number: int) -> bool:
         """Everything visible at snapshot *number* is claimed, and what this process claimed is
         settled. True for a paused queue as soon as nothing is held."""
-        return not self.held and (self._taker.is_paused or self._taker.has_read(number))
+        return not self.held and (self._claimer.is_paused or self._claimer.has_read(number))
 
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was claimed, perhaps by us."""
@@ -137,7 +137,7 @@ class Queue:
 
     def rests_at(self, number: int) -> int | None:
         """The id above which the next event can be offered; None: it has something to do."""
-        return None if self.holder.is_stopping else self._taker.rests_at(number)
+        return None if self.holder.is_stopping else self._claimer.rests_at(number)
 
     def offer(self, rows: Sequence[Any]) -> None:
         """Events that were read for all listeners, without a snapshot."""
@@ -146,7 +146,7 @@ class Queue:
 
     def wake(self) -> None:
         """There may be something to claim."""
-        self._taker.forget()
+        self._claimer.forget()
         self.bell.ring()
 
     async def release(self, lease: Lease) -> None:
@@ -161,7 +161,7 @@ class Queue:
             del self.held[lease.key]
             self._fresh.pop(lease.key, None)
         if lease.is_lost:
-            self._taker.doubt()  # its events may be unclaimed again: a pooler hid a crash
+            self._claimer.doubt()  # its events may be unclaimed again: a pooler hid a crash
         count, began = self._began.pop(lease, (0, 0.0))
         if count and lease.is_over:
             self._pace.ended(count, monotonic() - began)
@@ -169,7 +169,7 @@ class Queue:
     def doubt(self) -> None:
         """A connection has ended: forget what was read or written before."""
         self._offered = ()
-        self._taker.doubt()
+        self._claimer.doubt()
 
     def _wake(self) -> None:
         for loop in tuple(self.holder.loops.values()):
@@ -182,7 +182,7 @@ class Queue:
         is_withheld = self.listener.name in self._context.withheld
         if self._offered and not is_withheld and len(self.held) < self._pace.ranges:
             rows, self._offered = self._offered, ()
-            at_once = await self._taker.offered(rows)
+            at_once = await self._claimer.offered(rows)
             if at_once is not None:
                 self._begin(tasks, at_once)
         while len(self.held) < self._pace.ranges and not self.holder.is_stopping:
@@ -211,14 +211,14 @@ class Queue:
         """Claim what is next. Events that the database refuses are found, so that they can be
         claimed and settled: now, or by the read that comes next."""
         try:
-            return await self._taker.next([part for _, part in self.held], self._pace.size)
+            return await self._claimer.next([part for _, part in self.held], self._pace.size)
         except ReadRefused as refused:
             await self._isolation.of_read(refused)
         except ParkRefused as refused:
             await self._isolation.of_parking(refused)
         except TurnsRefused:
             pass
-        self._taker.forget()
+        self._claimer.forget()
         return "again"
 
     def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:

@@ -45,19 +45,19 @@ class Remembered:
     def has_state(self) -> bool:
         return self.state is not None and monotonic() < self.asked_at + STATE_CACHE_SECONDS
 
-    def note(self, choice: Selection, taken: ClaimedRange) -> None:
+    def note(self, selection: Selection, taken: ClaimedRange) -> None:
         """We have claimed it: until somebody else does, the queue is as we left it."""
         if self.state is not None:
-            self.state |= choice.moved | {"revision": taken.moved_to}
+            self.state |= selection.moved | {"revision": taken.moved_to}
 
-    def rest(self, choice: Selection, revision: int) -> None:
-        """Nothing was left by *choice*, and the row has that *revision* since."""
-        self.rests_at = Progress(choice.moved["position"], revision=revision)
+    def rest(self, selection: Selection, revision: int) -> None:
+        """Nothing was left by *selection*, and the row has that *revision* since."""
+        self.rests_at = Progress(selection.moved["position"], revision=revision)
 
-    def pass_later(self, choice: Selection | None) -> None:
-        """The cursor is to be moved over *choice* soon; None: it is where it should be."""
-        self.passed = choice
-        if choice is None:
+    def pass_later(self, selection: Selection | None) -> None:
+        """The cursor is to be moved over *selection* soon; None: it is where it should be."""
+        self.passed = selection
+        if selection is None:
             self.pass_at = inf
         elif self.pass_at == inf:
             self.pass_at = monotonic() + SKIP_SAVE_SECONDS

@@ -152,11 +152,11 @@ class Chooser:
             # or many were passed.
             room = self._listener.batch_size
 
-    async def set_aside(self, connection: Connection, choice: Selection) -> None:
+    async def set_aside(self, connection: Connection, selection: Selection) -> None:
         """Park what is for later."""
-        if choice.later:
+        if selection.later:
             park, name = self._context.statements.park, self._listener.name
             documents = {
-                (row[ID], row[EVENT_ID]): scheduled(row, FOREVER_SECONDS) for row in choice.later
+                (row[ID], row[EVENT_ID]): scheduled(row, FOREVER_SECONDS) for row in selection.later
             }
             await set_aside(connection, park, name, documents)

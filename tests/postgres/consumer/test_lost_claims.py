@@ -310,7 +310,7 @@ def taker(running: Running) -> RangeClaimer:
     services = running.consumer._services
     assert services is not None
     [queue] = services.workload.queues
-    return queue._taker
+    return queue._claimer
 
 
 async def until_it_waits_for_handlers_only(running: Running) -> None:

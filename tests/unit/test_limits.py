@@ -39,8 +39,8 @@ def item(position: int, tenant: str | None) -> InFlight:
     return InFlight((position, UUID(int=position), "a", None, tenant), position)
 
 
-def lanes_of(turnstile: ConcurrencyLimits, clock: Clock, tenants: str) -> LimitedLanes:
-    lanes = LimitedLanes(turnstile, clock)
+def lanes_of(limits: ConcurrencyLimits, clock: Clock, tenants: str) -> LimitedLanes:
+    lanes = LimitedLanes(limits, clock)
     for position, tenant in enumerate(tenants):
         lanes.put(item(position, tenant))
     return lanes
@@ -69,10 +69,8 @@ class TestConcurrency:
 
     def test_one_that_leaves_wakes_the_ranges_that_wait(self) -> None:
         clock, woken = Clock(), []
-        turnstile = ConcurrencyLimits(
-            listener(tenant_concurrency=1), lambda: woken.append(1), clock
-        )
-        one, other = lanes_of(turnstile, clock, "a"), lanes_of(turnstile, clock, "a")
+        limits = ConcurrencyLimits(listener(tenant_concurrency=1), lambda: woken.append(1), clock)
+        one, other = lanes_of(limits, clock, "a"), lanes_of(limits, clock, "a")
         [first] = taken(one)
         assert taken(other) == []
         assert woken == []
