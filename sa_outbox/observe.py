@@ -80,7 +80,7 @@ class ConsumerStopping(Observation):
     reason: str
     grace: float
     restarts: bool = False
-    """It begins again after that, with the webhook endpoints that there are then; or it sleeps."""
+    """It restarts after that, with the webhook endpoints that there are then; or it sleeps."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class ConsumerAsleep(Observation):
 
 @dataclass(slots=True)
 class ConsumerAwake(Observation):
-    """It was asleep and begins again."""
+    """It was asleep and restarts."""
 
     by: str
     """``wake``: by ``Consumer.wake``. ``time``: something is due. ``events``: this process added

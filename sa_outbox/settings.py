@@ -219,7 +219,7 @@ class ConsumerSettings:
 
     idle_after: timedelta | None = None
     """After this long with nothing to do, all connections are closed, so that a database may be
-    suspended; None: never. It begins again when a retry, a scheduled event or a cron is due, when
+    suspended; None: never. It restarts when a retry, a scheduled event or a cron is due, when
     this process adds an event, and when it is woken."""
 
     idle_poll_interval: timedelta | None = None

@@ -67,7 +67,7 @@ class Ending:
         self._inbox: SimpleQueue[signal.Signals | Observation | Exit] = SimpleQueue()
         self._stuck = False
         self._restarts = False
-        """The consumer is stopping to begin again: not the end of the process."""
+        """The consumer is stopping to restart: not the end of the process."""
         self._begun: float | None = None
         self._deadline: float | None = None
         self._forced: int = Exit.FORCED

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Lifespans:
-    """The lifespans of one run. It may begin again with other listeners; each is entered once."""
+    """The lifespans of one run. It may restart with other listeners; each is entered once."""
 
     def __init__(self, declared: Sequence[Lifespan], seconds_left: Callable[[], float]) -> None:
         """*seconds_left*: how long they may take, all together, to be left."""

@@ -170,7 +170,7 @@ class Consumer:
                 return
 
     def wake(self) -> None:
-        """Begin again at once, if it sleeps (``idle_after``); otherwise nothing happens.
+        """Restart at once, if it sleeps (``idle_after``); otherwise nothing happens.
 
         For any thread, and for a handler of a signal."""
         self._restarts.wake()
@@ -257,7 +257,7 @@ class Consumer:
         while self._running and (self._restarts.is_due or not self._stop.is_set()):
             services, stop = self._services, self._stop
             if services is None or not self._has_started or stop.is_set():
-                await self._progressed.wait()  # it sleeps, or begins again
+                await self._progressed.wait()  # it sleeps, or restarts
                 continue
             progress = self._progressed.wait
             with services.context.tallied(tally):

@@ -121,5 +121,5 @@ def _step(before: str, step: str, largest: int) -> int:
     if before != "*" and "-" not in before:  # crons disagree about 5/15
         raise ValueError("a step needs * or a range before it")
     if not re.fullmatch("[0-9]{1,2}", step) or not 1 <= int(step) <= largest:
-        raise ValueError(f"a step is 1 to {largest}, and begins again with each new round")
+        raise ValueError(f"a step is 1 to {largest}, and restarts with each new round")
     return int(step)

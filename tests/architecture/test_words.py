@@ -36,6 +36,13 @@ IN_CODE = {
     r"\bshared: ConsumerContext\b|\bself\._?(shared|leasing|verifying|ticking)\b": (
         "context, leases, verification, crons: the name of the thing"
     ),
+    r"\b[Bb]eg[aiu]n(s|ning)?[ _]again\b": "restart, repeat, retry",
+    r"\b[Ii]n[ _]hand\b": "in flight",
+    r"\b_?(taker|shelter|turnstile)\b": "claimer, shield, limits: the name of the thing",
+    r"\b_?rest: RelayBackoff\b|\b_rest = RelayBackoff\b": "backoff: the name of the thing",
+    r"\bchoice: Selection\b|\bchoice = (Selection\(|await self\._chooser)": (
+        "selection: the name of the thing"
+    ),
 }
 ELSEWHERE = {
     r'"""(The same|As above)\b': "a docstring that stands by itself",
@@ -84,6 +91,13 @@ def test_the_pages_are_free_of_these_words() -> None:
         "    async def read(self, look: HorizonSnapshot) -> None:",
         "        self._shared = shared",
         "        await self.leasing.renew()",
+        "        await self.conclusion.begin_again(items, again)",
+        "    # It is given back when what it has in hand is settled.",
+        "        self._taker = RangeClaimer(context, listener, owner)",
+        "        with self.shelter.open():",
+        "        self._turnstile.enter(tenant)",
+        "    def __init__(self, port: Port, parts: Parts, rest: RelayBackoff) -> None:",
+        "    def note(self, choice: Selection, taken: ClaimedRange) -> None:",
         "    import anyio  # noqa: PLC0415 - the same",
         "value = cast()  # type: ignore[arg-type]  # as above",
     ],
@@ -95,5 +109,6 @@ def test_a_line_that_has_one_is_found(line: str) -> None:
 def test_a_plain_line_is_not() -> None:
     lines = '"""Retry the same statement forever."""\nWe recommend three attempts; amend the rest.'
     lines += "\nIt looks like a masked value: look again, or call history.look()."
+    lines += "\nIt begins against its will. rests_at = first, *rest = read; choice(events)"
 
     assert list(offenders(lines, WORDS | IN_CODE | ELSEWHERE)) == []

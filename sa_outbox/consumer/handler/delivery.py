@@ -39,7 +39,7 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     """The batch it was in failed: it is attempted alone, to find the culprit."""
     tries: int = 0
     """How often in a row it was restarted for one cause without being counted."""
-    begun_again: str | None = None
+    restarted_for: str | None = None
     """The cause, as in ``attribution.Again.why``: a deadlock, a lost connection."""
     cancel_requested: bool = False
     interrupted: bool = False

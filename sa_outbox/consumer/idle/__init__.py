@@ -5,7 +5,7 @@ connected (Neon, Aurora) can be.
 ``outlook.py``    asks the database what is committed, and when something is due
 ``watcher.py``    notices that there has been nothing to do for long enough
 ``sleep.py``      then there is no connection, until something wakes it
-``restarts.py``   lets a consumer that stops begin again: after a sleep, or with other endpoints
+``restarts.py``   restarts a consumer that stops: after a sleep, or with other endpoints
 ================  ================================================================================
 
 Nobody hears a notification meanwhile, so whoever sleeps has to be woken: ``Consumer.wake``.

@@ -1,4 +1,4 @@
-"""Whether a consumer that stops begins again, and after what: its webhook endpoints were changed,
+"""Whether a consumer that stops restarts, and after what: its webhook endpoints were changed,
 or it sleeps."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Restarts:
         self.wakes: int = 0
         """How often ``wake`` was called, also while there was no sleep."""
         self.is_due: bool = False
-        """It begins again when it has stopped."""
+        """It restarts when it has stopped."""
 
     def serve_again(self) -> None:
         """With the webhook endpoints that there are now."""

@@ -19,7 +19,7 @@ a narrow protocol only.
 ``ration.py``         lanes that hand out no more than a drain with a limit may begin (pure)
 ``task.py``           takes deliveries from the lanes and has them attempted
 ``station.py``        a handler's calls and transactions; a queue may have several handlers
-``conclusion.py``     what the end of an attempt means: settle, put back, begin again, stop
+``conclusion.py``     what the end of an attempt means: settle, put back, restart, stop
 ====================  ============================================================================
 
 Imports ``transaction``, ``settle``, ``shared`` and the rooms below.

@@ -1,4 +1,4 @@
-"""What the end of an attempt means for the loop: settle, put back, begin again, or stop."""
+"""What the end of an attempt means for the loop: settle, put back, restart, or stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .task import Parts, Port
 
 MAX_TRIES = 3
-"""Times an attempt is begun again after a deadlock or the like before it counts as failed."""
+"""Times an attempt is restarted after a deadlock or the like before it counts as failed."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 
 
@@ -85,7 +85,7 @@ class Conclusion:
         self._outcomes.decide_all(group.items, None)
         self._port.committed(group.items, item)
         if isinstance(failure, Again):
-            await self.begin_again([item], failure)
+            await self.restart([item], failure)
         elif isinstance(failure, Alone):
             item.single = True
             self.put_back([item])
@@ -125,11 +125,11 @@ class Conclusion:
         self._outcomes.decide(item, error)
         self._port.finish([item])
 
-    async def begin_again(self, items: list[InFlight], again: Again) -> None:
+    async def restart(self, items: list[InFlight], again: Again) -> None:
         # In a row: a deadlock after three outages is the first one.
-        tries = items[0].tries if items[0].begun_again == again.why else 0
+        tries = items[0].tries if items[0].restarted_for == again.why else 0
         for item in items:
-            item.tries, item.begun_again = tries + 1, again.why
+            item.tries, item.restarted_for = tries + 1, again.why
             # Which one of the batch it is that loses its session is found out one by one.
             item.single = item.single or (again.why != "passing" and self._is_suspect(item))
         if again.why == "passing":

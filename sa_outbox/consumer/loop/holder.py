@@ -104,7 +104,7 @@ class HeldLeases(Generic[S]):
             scope.cancel()
 
     def hand_over(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Others should have these: each is given back when what it has in hand is settled. So is
+        """Others should have these: each is given back when what it has in flight is settled. So is
         one that has come to its barrier."""
         chosen = set(keys)
         for key, loop in self.loops.items():

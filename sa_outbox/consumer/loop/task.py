@@ -245,7 +245,7 @@ class HandlerTask:
         try:
             error = await transaction(group, argument)
         except Again as again:
-            await self._conclusion.begin_again(group.all, again)
+            await self._conclusion.restart(group.all, again)
         except GroupBroken as broken:
             broken.culprit.single = True
             self._conclusion.put_back(group.all)

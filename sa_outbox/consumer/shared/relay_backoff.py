@@ -32,14 +32,14 @@ class RelayBackoff:
         self._emit = emit
         self._outages = outages
         self.pause: float = 0.0
-        """Seconds to rest before the next event."""
+        """Seconds to wait before the next event."""
 
     @property
     def is_away(self) -> bool:
         return self._backoff.has_begun
 
     def turned_away(self, error: RelayUnavailable) -> None:
-        # Rests later, outside of the gate: other listeners have nothing to do with it.
+        # Waits later, outside of the gate: other listeners have nothing to do with it.
         self.pause = self._backoff.next()
         why = type(error if error.__cause__ is None else error.__cause__).__name__
         self._outages.turned_away(self._name, why, monotonic())
