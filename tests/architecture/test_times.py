@@ -116,6 +116,66 @@ def test_every_statement_is_made_by_the_text_that_binds_its_time() -> None:
     assert {name: modules for name, modules in wrong.items() if modules} == {}
 
 
+_PURE = re.compile(r"\bPure\b")
+_MADE_FOR_IT = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"}
+_OF_A_MODULE = {
+    "anyio": {"current_time", "sleep"},
+    "clock": {"now"},
+    "date": {"today"},
+    "datetime": {"now", "utcnow", "today"},
+    "time": {"time", "time_ns", "gmtime", "localtime", "sleep"} | _MADE_FOR_IT,
+}
+"""What reads a clock, or waits for one, by the module or class that it is called on."""
+
+
+def pure(modules: dict[str, ast.Module]) -> dict[str, ast.Module]:
+    """Those whose docstring says so, and those of a room whose docstring does."""
+    saying = {name for name, tree in modules.items() if _PURE.search(ast.get_docstring(tree) or "")}
+    rooms = tuple(name.removesuffix("__init__.py") for name in saying if "__init__" in name)
+    return {
+        name: tree
+        for name, tree in modules.items()
+        if name in saying or (rooms and name.startswith(rooms))
+    }
+
+
+def reads_a_clock(tree: ast.Module) -> Iterator[str]:
+    """Each call of one by its name. A parameter, ``self._clock()``, is not one."""
+    for each in ast.walk(tree):
+        match each:
+            case ast.Call(func=ast.Name(id=name)) if name in _MADE_FOR_IT | {"time"}:
+                yield f"{each.lineno}: {name}()"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=of), attr=name)) if (
+                name in _OF_A_MODULE.get(of, ())
+            ):
+                yield f"{each.lineno}: {of}.{name}()"
+            case _:
+                pass
+
+
+def test_what_calls_itself_pure_reads_no_clock() -> None:
+    found = {name: [*reads_a_clock(tree)] for name, tree in pure(MODULES).items()}
+
+    assert len(found) > 30
+    assert {name: calls for name, calls in found.items() if calls} == {}
+
+
+def test_a_pure_module_that_reads_a_clock_is_found() -> None:
+    sources = {
+        "a.py": '"""Pure."""\nuntil = monotonic() + 1',
+        "b.py": '"""Pure: no I/O."""\nasync def wait(): await anyio.sleep(1)',
+        "c.py": '"""It waits."""\nuntil = monotonic() + 1',
+        "room/__init__.py": '"""Arithmetic. Pure."""',
+        "room/d.py": "at = datetime.now(UTC)",
+        "room/e.py": "def wait(now, clock=monotonic): return clock() - now + self._clock()",
+    }
+    modules = {name: ast.parse(source) for name, source in sources.items()}
+
+    found = {name for name, tree in pure(modules).items() if [*reads_a_clock(tree)]}
+
+    assert found == {"a.py", "b.py", "room/d.py"}
+
+
 def test_python_reads_the_clock_that_can_be_moved() -> None:
     found = {
         name for name, tree in MODULES.items() if {"now", "utcnow"} & attributes(tree, "datetime")

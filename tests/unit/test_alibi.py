@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from sa_outbox.consumer.lease import lease as lease_module
 from sa_outbox.consumer.lease.alibi import Alibis, Pulse
 from sa_outbox.consumer.lease.lease import Lease
 
@@ -41,8 +40,7 @@ class Database:
         return []
 
 
-def lost_lease(monkeypatch: pytest.MonkeyPatch, clock: Clock, token: int = 7) -> Lease:
-    monkeypatch.setattr(lease_module, "monotonic", lambda: clock.now)
+def lost_lease(clock: Clock, token: int = 7) -> Lease:
     row: dict[str, Any] = {
         "name": "billing",
         "part": 0,
@@ -58,7 +56,7 @@ def lost_lease(monkeypatch: pytest.MonkeyPatch, clock: Clock, token: int = 7) ->
         "owner": "us",
         "fingerprint": None,
     }
-    return Lease(row, duration=30.0, began=clock.now)
+    return Lease(row, duration=30.0, began=clock.now, clock=lambda: clock.now)
 
 
 class TestPulse:
@@ -110,9 +108,9 @@ class TestPulse:
 
 
 class TestAlibis:
-    async def test_who_was_awake_says_so_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_who_was_awake_says_so_once(self) -> None:
         clock, database = Clock(), Database()
-        alibis, lease = Alibis(clock.pulse), lost_lease(monkeypatch, clock)
+        alibis, lease = Alibis(clock.pulse), lost_lease(clock)
         clock.runs(30)
 
         alibis.lost(lease, LIVED)
@@ -122,11 +120,9 @@ class TestAlibis:
         assert not lease.is_blamed
         assert database.told == [7]
 
-    async def test_who_was_asleep_or_blocked_says_nothing(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_who_was_asleep_or_blocked_says_nothing(self) -> None:
         clock, database = Clock(), Database()
-        alibis, lease = Alibis(clock.pulse), lost_lease(monkeypatch, clock)
+        alibis, lease = Alibis(clock.pulse), lost_lease(clock)
         clock.now += 24
 
         alibis.lost(lease, LIVED)
@@ -135,12 +131,10 @@ class TestAlibis:
         assert lease.is_blamed
         assert database.told == []
 
-    async def test_it_is_said_when_the_database_answers(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_it_is_said_when_the_database_answers(self) -> None:
         clock, database = Clock(), Database()
         alibis = Alibis(clock.pulse)
-        leases = [lost_lease(monkeypatch, clock, token) for token in (3, 4)]
+        leases = [lost_lease(clock, token) for token in (3, 4)]
         clock.runs(30)
         for lease in leases:
             alibis.lost(lease, LIVED)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sa_outbox.consumer.lease import lease as module
 from sa_outbox.consumer.lease.lease import TRUSTED, Lease
 from sa_outbox.consumer.position.progress import Progress, Saved
 from sa_outbox.errors import LeaseLost
@@ -23,13 +22,11 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "monotonic", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
-def claimed(**columns: Any) -> Lease:
+def claimed(clock: Clock | None = None, **columns: Any) -> Lease:
     """A lease claimed at 1000."""
     row = {
         "name": "billing",
@@ -47,12 +44,12 @@ def claimed(**columns: Any) -> Lease:
         "owner": "host:1:ab",
         **columns,
     }
-    return Lease(row, duration=DURATION, began=1000.0)
+    return Lease(row, duration=DURATION, began=1000.0, clock=clock or Clock())
 
 
 class TestTrust:
     def test_it_is_trusted_for_a_part_of_its_duration(self, clock: Clock) -> None:
-        lease = claimed()
+        lease = claimed(clock)
 
         clock.now = 1000 + TRUSTED * DURATION - 0.01
         assert not lease.has_ended()
@@ -64,7 +61,7 @@ class TestTrust:
 
     def test_a_renewal_counts_from_when_it_was_begun(self, clock: Clock) -> None:
         """Its answer may have taken long; the database counts from before."""
-        lease = claimed()
+        lease = claimed(clock)
 
         clock.now = 1007
         lease.renewed(began=1005)
@@ -75,7 +72,7 @@ class TestTrust:
         assert lease.has_ended()
 
     def test_without_a_time_it_counts_from_now(self, clock: Clock) -> None:
-        lease = claimed()
+        lease = claimed(clock)
 
         clock.now = 1006
         lease.renewed()
@@ -84,7 +81,7 @@ class TestTrust:
         assert not lease.has_ended()
 
     def test_an_answer_that_comes_late_does_not_shorten_it(self, clock: Clock) -> None:
-        lease = claimed()
+        lease = claimed(clock)
         lease.renewed(began=1005)
 
         lease.renewed(began=1001)
@@ -93,7 +90,7 @@ class TestTrust:
         assert not lease.has_ended()
 
     def test_what_is_lost_stays_lost(self, clock: Clock) -> None:
-        lease = claimed()
+        lease = claimed(clock)
 
         error = lease.lost()
         lease.renewed(began=1005)

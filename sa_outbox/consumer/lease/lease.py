@@ -15,7 +15,7 @@ from ..connection.connections import best_effort
 from ..position.progress import Saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from anyio import CancelScope
 
@@ -38,7 +38,11 @@ class Lease:
     written: not by a process that was suspended, not by a delayed packet.
     """
 
-    def __init__(self, row: Any, *, duration: float, began: float) -> None:
+    def __init__(
+        self, row: Any, *, duration: float, began: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """*began*: when the statement that claimed it was started, by *clock*: it counts
+        seconds."""
         self.listener: str = row["name"]
         self.part: int = row["part"]
         """Which partition of the listener, or which range of a queue."""
@@ -64,6 +68,7 @@ class Lease:
         self._progress: Progress | None = None
         self._trusted_until = began + TRUSTED * duration
         self._duration = duration
+        self._clock = clock
         self.is_lost: bool = False
         self.is_blamed = False
         """It ended, and an event may be to blame: its process was not awake meanwhile."""
@@ -118,7 +123,7 @@ class Lease:
 
     def renewed(self, began: float | None = None) -> None:
         """A statement that renews it, started at *began*, was answered."""
-        start = monotonic() if began is None else began
+        start = self._clock() if began is None else began
         self._trusted_until = max(self._trusted_until, start + TRUSTED * self._duration)
 
     @property
@@ -132,7 +137,7 @@ class Lease:
 
     def has_ended(self) -> bool:
         """Not to be trusted anymore, though nobody else may hold it yet."""
-        return self.is_lost or monotonic() >= self._trusted_until
+        return self.is_lost or self._clock() >= self._trusted_until
 
     def lost(self) -> LeaseLost:
         self.is_lost = True

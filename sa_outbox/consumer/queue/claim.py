@@ -97,7 +97,7 @@ class RangeClaimer:
         with self.shield.open():
             taken = await self._take(steady, selection)
         if taken is not None:
-            self._known.pass_later(None)
+            self._known.pass_nothing()
             self._known.note(selection, taken)
             self._known.rest(selection, taken.moved_to)
         return taken
@@ -108,7 +108,7 @@ class RangeClaimer:
         selection, self._known.state = self._known.passed, None
         if selection is None:
             return
-        self._known.pass_later(None)
+        self._known.pass_nothing()
         pass_over = self._context.statements.ranges.pass_over
         moved = {"name": self._listener.name, **selection.moved}
         rows = await self._new_steady().rows(pass_over, **moved)
@@ -146,16 +146,16 @@ class RangeClaimer:
         """Where the queue stands; None: somebody has deleted its row. And whether that is
         remembered: as it must be if nobody but us has claimed anything since. If somebody has, the
         next claim finds another revision, and claims nothing."""
-        if self._known.has_state:
+        now = monotonic()
+        if self._known.has_state(now):
             return self._known.state, True
-        asked_at = monotonic()
         self._steady = self._new_steady()
         state = self._context.statements.ranges.state
         rows = await self._steady.rows(state, name=self._listener.name, held=held)
         if rows and rows[0]["token"] != self._known.token:
             # An operator has moved the queue: what was read may be unclaimed again.
             self._known = Remembered(rows[0]["token"])
-        self._known.asked_at = asked_at
+        self._known.asked_at = now
         self._known.state = dict(rows[0]) if rows else None
         return self._known.state, False
 
@@ -253,23 +253,12 @@ class RangeClaimer:
     def _took(
         self, selection: Selection, taken: ClaimedRange | None
     ) -> ClaimedRange | Again | None:
-        known = self._known
-        known.rests_at = None
-        known.pass_later(selection if selection.only_passes else None)
-        if taken is None or selection.later:  # what was set aside may be due
-            known.state = None
-        else:
-            known.note(selection, taken)
+        now, is_behind = monotonic(), self._chooser.is_behind
+        self._known.claimed(selection, taken, now=now, is_behind=is_behind)
         if selection.now and taken is None:
-            self._crowded_until = monotonic() + CONTENDED_SECONDS
+            self._crowded_until = now + CONTENDED_SECONDS
             return "again"
-        if not self._chooser.is_behind:
-            # The snapshot that the read followed: the latest one may have been forgotten since.
-            known.read_snapshot = max(known.read_snapshot, selection.snapshot.number)
-            # Not if it was only passed over: whether that was written was not checked.
-            if not selection.gaps.lows and not selection.is_passed_over:
-                known.rest(selection, taken.moved_to if taken else selection.moved["revision"])
-        return "again" if taken is None and (selection.later or self._chooser.is_behind) else taken
+        return "again" if taken is None and (selection.later or is_behind) else taken
 
     async def _take(self, asked: Asked, selection: Selection) -> ClaimedRange | None:
         statements, began = self._context.statements.ranges, monotonic()

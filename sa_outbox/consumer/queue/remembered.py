@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..position.progress import Progress
@@ -41,9 +40,30 @@ class Remembered:
     pass_at: float = inf
     """When it is to be saved."""
 
-    @property
-    def has_state(self) -> bool:
-        return self.state is not None and monotonic() < self.asked_at + STATE_CACHE_SECONDS
+    def has_state(self, now: float) -> bool:
+        return self.state is not None and now < self.asked_at + STATE_CACHE_SECONDS
+
+    def claimed(
+        self, selection: Selection, taken: ClaimedRange | None, *, now: float, is_behind: bool
+    ) -> None:
+        """The claim of *selection* was answered with *taken*; None: nothing was to be claimed, or
+        another process was faster. *is_behind*: more is waiting than *selection* has."""
+        self.rests_at = None
+        if selection.only_passes:
+            self.pass_later(selection, now)
+        else:
+            self.pass_nothing()
+        if taken is None or selection.later:  # what was set aside may be due
+            self.state = None
+        else:
+            self.note(selection, taken)
+        if is_behind or (selection.now and taken is None):
+            return
+        # The snapshot that the read followed: the latest one may have been forgotten since.
+        self.read_snapshot = max(self.read_snapshot, selection.snapshot.number)
+        # Not if it was only passed over: whether that was written was not checked.
+        if not selection.gaps.lows and not selection.is_passed_over:
+            self.rest(selection, taken.moved_to if taken else selection.moved["revision"])
 
     def note(self, selection: Selection, taken: ClaimedRange) -> None:
         """We have claimed it: until somebody else does, the queue is as we left it."""
@@ -54,10 +74,12 @@ class Remembered:
         """Nothing was left by *selection*, and the row has that *revision* since."""
         self.rests_at = Progress(selection.moved["position"], revision=revision)
 
-    def pass_later(self, selection: Selection | None) -> None:
-        """The cursor is to be moved over *selection* soon; None: it is where it should be."""
+    def pass_later(self, selection: Selection, now: float) -> None:
+        """The cursor is to be moved over *selection* soon."""
         self.passed = selection
-        if selection is None:
-            self.pass_at = inf
-        elif self.pass_at == inf:
-            self.pass_at = monotonic() + SKIP_SAVE_SECONDS
+        if self.pass_at == inf:
+            self.pass_at = now + SKIP_SAVE_SECONDS
+
+    def pass_nothing(self) -> None:
+        """The cursor is where it should be."""
+        self.passed, self.pass_at = None, inf

@@ -67,10 +67,11 @@ class Group:
         began: Callable[[int], None],
         fits: Joins | None = None,
         share: int = 1,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """*fits*: whether an event's handler can be called in the transaction of the first; None:
         all have one handler. *share*: among how many tasks what waits is shared; 0: nothing may be
-        reserved."""
+        reserved. *clock* counts seconds."""
         self.items: list[InFlight] = [*first]
         """Those whose handler returned."""
         self.failed: tuple[InFlight, BaseException] | None = None
@@ -87,7 +88,8 @@ class Group:
         self._held = {item.lane: None for item in first}
         self._reserved: deque[InFlight] = deque()
         """Taken from the lanes, and not begun."""
-        self._until = monotonic() + MAX_SECONDS
+        self._clock = clock
+        self._until = clock() + MAX_SECONDS
 
     @property
     def all(self) -> list[InFlight]:
@@ -111,7 +113,7 @@ class Group:
         return self._has_room(savepoints) and self._may_grow()
 
     def _has_room(self, savepoints: int) -> bool:
-        return len(self.items) + savepoints < MAX_EVENTS and monotonic() < self._until
+        return len(self.items) + savepoints < MAX_EVENTS and self._clock() < self._until
 
     def reserve(self) -> Sequence[InFlight]:
         """Take what is handled next, without asking for each: no more than this task's share.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from math import inf
 from time import monotonic
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from .conftest import Consuming, Database, Producer
 
 pytestmark = pytest.mark.anyio
 
+CONSUMER = "sa_outbox.consumer."
 HOUR = timedelta(hours=1)
 BY_ITSELF: dict[str, Any] = {
     "poll_interval": HOUR,
@@ -59,6 +62,25 @@ async def test_it_starts_at_its_time_without_a_poll_and_never_before(
     assert max(starts.early) <= timedelta(0)
 
 
+def with_a_clock_as_default() -> Iterator[FunctionType]:
+    """Functions of the consumer whose parameter is ``clock=monotonic``, which was read when they
+    were defined: to change the name in their module has no effect."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(CONSUMER)]
+    for module in modules:
+        classes = [each for each in vars(module).values() if isinstance(each, type)]
+        for each in [each for holder in (module, *classes) for each in vars(holder).values()]:
+            if isinstance(each, FunctionType) and each.__module__ == module.__name__:
+                defaults = (*(each.__defaults__ or ()), *(each.__kwdefaults__ or {}).values())
+                if any(default is monotonic for default in defaults):
+                    yield each
+
+
+@pytest.fixture
+def clock_defaults() -> set[str]:
+    """The names of these functions."""
+    return {each.__qualname__ for each in with_a_clock_as_default()}
+
+
 @pytest.fixture(params=[1.1, 0.9], ids=["faster", "slower"])
 def drift(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """The clock of this process runs so much faster than the database's."""
@@ -72,10 +94,25 @@ def drift(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> fl
         return await wait(bell, None if seconds is None else seconds / factor)
 
     for name, module in list(sys.modules.items()):
-        if name.startswith("sa_outbox.consumer.") and hasattr(module, "monotonic"):
+        if name.startswith(CONSUMER) and hasattr(module, "monotonic"):
             monkeypatch.setattr(module, "monotonic", local)
+    for function in list(with_a_clock_as_default()):
+        if function.__defaults__:
+            early = tuple(local if each is monotonic else each for each in function.__defaults__)
+            monkeypatch.setattr(function, "__defaults__", early)
+        named = function.__kwdefaults__ or {}
+        for name in [name for name, each in named.items() if each is monotonic]:
+            monkeypatch.setitem(named, name, local)
     monkeypatch.setattr(AutoResetEvent, "wait", local_wait)
     return factor
+
+
+def test_that_speed_is_also_that_of_clocks_that_are_defaults(
+    clock_defaults: set[str], drift: float
+) -> None:
+    assert drift != 1.0
+    assert {"Lease.__init__", "Group.__init__", "Pulse.__init__"} <= clock_defaults
+    assert list(with_a_clock_as_default()) == []
 
 
 @pytest.mark.parametrize("order", ["key", "none"])
