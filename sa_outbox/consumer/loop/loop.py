@@ -1,8 +1,18 @@
-"""One listener under one lease: take in, hand out, settle, wait.
+"""One listener under one lease: take in, hand out, attempt, settle, wait.
 
-``run`` and ``_pump`` are the story. The pump takes in what the source has next and settles what is
-finished; as many tasks as the listener has ``concurrency`` take deliveries from the lanes and
-attempt them. Only the pump takes in, and two tasks never have deliveries of one lane.
+``run`` and ``_take_in_and_settle`` are the story. The pump takes in what the source has next and
+settles what is finished; as many tasks as the listener has ``concurrency`` take deliveries from the
+lanes and attempt them. Only the pump takes in, and two tasks never have deliveries of one lane.
+
+==========  =====================================================================================
+take in     ``log_source.py``: due deliveries and new events. A range of a queue is taken in once,
+            before: ``queue/range_source.py``
+hand out    ``start_ready`` wakes idle tasks, which take from ``lanes.py`` or ``limits.py``
+attempt     ``task.py``: prepare, load (``handler/arguments.py``), call (``handler/call.py``; with a
+            session ``transaction/transaction.py``, which settles too), conclude (``conclusion.py``)
+settle      ``settle/buffer.py``: many deliveries and the cursor, in one transaction
+wait        ``_wait_for_work``: until somebody rings, or it is time for something
+==========  =====================================================================================
 """
 
 from __future__ import annotations
@@ -145,11 +155,7 @@ class DeliveryLoop(Generic[S]):
             if self.is_stopping and not self.in_flight:
                 await self._close()
                 return
-            has_caught_up = await self._rest_if_caught_up()
-            if self._quarantine.is_over:
-                self._quarantine.is_over = False
-                await self.settlement.notes.forget_crashes()
-            await self._changed.wait(self._pause(has_caught_up=has_caught_up))
+            await self._wait_for_work()
 
     async def _take_in(self) -> None:
         if self._held is not None:
@@ -166,7 +172,14 @@ class DeliveryLoop(Generic[S]):
         if self._inflow is not None:
             await self._inflow.close()
 
-    async def _rest_if_caught_up(self) -> bool:
+    async def _wait_for_work(self) -> None:
+        has_caught_up = await self._save_if_caught_up()
+        if self._quarantine.is_over:
+            self._quarantine.is_over = False
+            await self.settlement.notes.forget_crashes()
+        await self._changed.wait(self._pause(has_caught_up=has_caught_up))
+
+    async def _save_if_caught_up(self) -> bool:
         """Never without an inflow: a range comes to its end, and its loop with it."""
         inflow = self._inflow
         if inflow is None or not self._has_caught_up(inflow):

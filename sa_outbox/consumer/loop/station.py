@@ -1,5 +1,5 @@
-"""One handler of a listener, for one task: how it is called, in what transaction, and what the end
-of an attempt means. Most listeners have one; a queue may have one for each event type."""
+"""One handler of a listener, for one task: how it is called, with what, in what transaction, and
+what the end of an attempt means. Most listeners have one; a queue may have one per event type."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sa_outbox.errors import NoHandler
 
+from ..handler.arguments import HandlerArguments
 from ..handler.call import HandlerCall
 from ..handler.session import maker_of
 from ..shared.stop_reason import StopReason
@@ -49,6 +50,9 @@ class Station:
         )
         has_session = self.transaction is not None
         self.conclusion: Conclusion = Conclusion(port, parts, backoff, has_session=has_session)
+        self.arguments: HandlerArguments = HandlerArguments(
+            self.call, self.conclusion, parts.lanes, batch=parts.listener.call.batch
+        )
 
 
 class Stations:

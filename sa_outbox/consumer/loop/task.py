@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sa_outbox.declare.listener import Listener
-    from sa_outbox.event.event import Event
 
     from ..fault.quarantine import CrashQuarantine
     from ..handler.call import HandlerCall
@@ -215,27 +214,37 @@ class HandlerTask:
         await self._attempt(items)
 
     async def _attempt(self, items: list[InFlight]) -> None:
+        """Prepare, load, call, conclude."""
+        items = await self._prepare(items)
+        if not items:
+            return
+        station = self._stations.now
+        items, argument = station.arguments.load(items)
+        if not items:
+            return
+        if station.transaction is None:
+            error = await station.call(items, argument)
+            await station.conclusion.conclude(items, error)
+        else:
+            await self._attempt_in_session(station.transaction, items, argument)
+
+    async def _prepare(self, items: list[InFlight]) -> list[InFlight]:
+        """Those that may be attempted now, by the station for them. Empty: an end was decided
+        without an attempt, or they wait in their lanes again."""
         if any(item.cancel_requested for item in items):
             items = self._conclusion.without_cancelled(items)
             if not items:
-                return
+                return []
         for item in items:
             item.outcome, item.failure, item.result = "done", None, None
         if self._stations.are_several:
             missing = self._stations.turn_to(items[0].event_type)
             if missing is not None:
                 self._conclusion.unreadable(items[0], missing)
-                return
+                return []
         if self._context.suspects.exist and await self._conclusion.answer_for(items):
-            return
-        items, argument = self._load(items)
-        if not items:
-            return
-        transaction = self._stations.now.transaction
-        if transaction is None:
-            await self._conclusion.conclude(items, await self._call(items, argument))
-        else:
-            await self._attempt_in_session(transaction, items, argument)
+            return []
+        return items
 
     async def _attempt_in_session(
         self, transaction: HandlerTransaction, items: list[InFlight], argument: Any
@@ -260,41 +269,3 @@ class HandlerTask:
             return False
         unsafe = self._quarantine.is_on or self._gate.is_closed or self._context.suspects.exist
         return not (unsafe or self._port.is_stopping or self._lease.has_ended())
-
-    def _load(self, items: list[InFlight]) -> tuple[list[InFlight], Any]:
-        """Those that can be read, and what the handler gets."""
-        try:
-            if self._listener.call.batch:
-                return items, self._call.load_all(items)
-            return items, self._call.load(items[0])
-        except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
-            if len(items) == 1:
-                self._conclusion.unreadable(items[0], error)
-                return [], None
-            return self._load_each(items)
-
-    def _load_each(self, items: list[InFlight]) -> tuple[list[InFlight], list[Event[Any]]]:
-        """Of a batch: one that can't be read fails alone, those after it in its lane wait."""
-        good: list[InFlight] = []
-        events: list[Event[Any]] = []
-        behind: dict[object, list[InFlight]] = {}
-        failed: list[tuple[InFlight, BaseException]] = []
-        for item in items:
-            if item.lane in behind:
-                behind[item.lane].append(item)
-                continue
-            try:
-                events.append(self._call.load(item))
-                good.append(item)
-            except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
-                behind[item.lane] = []
-                failed.append((item, unreadable))
-        lanes = {item.lane for item in good}
-        for item, error in failed:
-            if item.lane in lanes:
-                # Earlier ones of its lane go first; it is attempted when the lane is free again.
-                self._lanes.put_back([item, *behind[item.lane]])
-            else:
-                self._lanes.put_back(behind[item.lane])
-                self._conclusion.unreadable(item, error)
-        return good, events
