@@ -81,6 +81,11 @@ async def bill(event: Event) -> None:
         time.sleep(0.01)
 """
 
+LOADING = """
+while not (here / "go").exists():
+    time.sleep(0.01)
+"""
+
 LIFESPAN = """
 @outbox.lifespan
 async def client():
@@ -453,6 +458,16 @@ class TestHandlersThatEndTheProcess:
 
 
 class TestStarting:
+    def test_its_first_line_is_there_while_the_program_is_being_imported(
+        self, run: Run, folder: Path
+    ) -> None:
+        command = run(LOADING + QUICK)
+
+        assert command.says("starting")["app"] == "app:outbox"
+        assert [line["event"] for line in command.lines()] == ["starting"]
+        (folder / "go").touch()
+        command.says("listening")
+
     @pytest.mark.parametrize(
         ("target", "told"),
         [

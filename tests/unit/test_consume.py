@@ -303,6 +303,8 @@ class TestHelp:
 
         assert done.stdout.split() == []
 
+
+class TestFirstLine:
     def test_it_says_that_it_starts_before_it_loads_the_program(self, tmp_path: Path) -> None:
         (tmp_path / "broken_app.py").write_text("raise ValueError('not yet')")
 
@@ -314,3 +316,24 @@ class TestHelp:
             "starting",
             "broken_app:outbox",
         )
+
+    def test_it_says_so_before_it_loads_what_a_consumer_needs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "sa_outbox.consume.process", None)
+
+        result = CliRunner().invoke(command, ["app_of_consume:outbox", "--log-format", "json"])
+
+        assert isinstance(result.exception, ImportError)
+        assert json.loads(result.stdout)["event"] == "starting"
+
+    def test_until_then_nothing_is_loaded_that_takes_its_time(self) -> None:
+        slow = {"anyio", "asyncpg", "psycopg", "sqlalchemy"}
+        program = (
+            f"import sys\nimport sa_outbox.consume.command\nprint(*({slow} & {{*sys.modules}}))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+
+        assert done.stdout.split() == []

@@ -17,9 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sa_outbox import Event, Outbox
 from sa_outbox.client import wait
 from sa_outbox.errors import ConfigError, EventNotFound, NotFinished, WrongArgument
+from tests.support import comes_true
 from tests.support.proxy import Proxy
 
-from .conftest import ONCE, Consuming, Database, Producer
+from .conftest import LATER, ONCE, Consuming, Database, Producer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 SOON = timedelta(milliseconds=30)
@@ -102,6 +103,39 @@ async def test_a_dead_letter_and_a_cancellation_end_it_and_say_when(
     assert (first.state, first.finished_at) == ("dead", died_at)
     assert second.state == "cancelled"
     assert second.finished_at is not None
+
+
+@pytest.mark.parametrize(("order", "meanwhile"), [("key", "pending"), ("none", "running")])
+async def test_neither_an_attempt_nor_its_failure_ends_it_while_another_follows(
+    outbox: Outbox,
+    producer: Producer,
+    consuming: Consuming,
+    database: Database,
+    async_engine: AsyncEngine,
+    order: Any,
+    meanwhile: str,
+) -> None:
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    @outbox.listener("l", on="order.*", order=order, retry=LATER)
+    async def listen(event: Event[Any]) -> None:
+        begun.set()
+        await go_on.wait()
+        raise LookupError("no")
+
+    async def state() -> object:
+        with pytest.raises(NotFinished) as no:
+            await outbox.wait(async_engine, event_id, listener="l", timeout=SOON)
+        return no.value.state
+
+    event_id = add(producer)
+    async with consuming(outbox):
+        await begun.wait()
+        assert await state() == meanwhile
+        go_on.set()
+        failed = "SELECT 1 FROM outbox_deliveries WHERE attempts = 1"
+        await comes_true(lambda: len(database.rows(failed)) == 1)
+        assert await state() == "failed"
 
 
 async def test_with_the_whole_audit_it_is_known_when_any_success_was(
