@@ -15,7 +15,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from sa_outbox import AsyncOutboxSession, Event, Outbox, OutboxSession, Reject, RetryPolicy
+from sa_outbox import (
+    AsyncOutboxSession,
+    Category,
+    Event,
+    Outbox,
+    OutboxSession,
+    Reject,
+    RetryPolicy,
+)
 from sa_outbox.clock import Clock
 from sa_outbox.clock import clock as the_clock
 from sa_outbox.errors import ConfigError, HandlerMustNotCommit, OutboxError
@@ -256,6 +264,23 @@ class TestRetries:
         assert (outcomes[2].attempt, outcomes[2].reason) == (2, "attempts")
         assert len(attempts) == 2
         assert len(await deliver(session)) == 0
+
+    async def test_each_event_is_attempted_as_often_as_its_category_says(
+        self, connection: AsyncConnection
+    ) -> None:
+        once = Category("once", retry=RetryPolicy(attempts=1))
+        outbox = Outbox(notify="off", categories={"order.*": once, "mail.*": "notification"})
+
+        @outbox.listener("billing", on=["order.*", "mail.*"])
+        async def bill(event: Event[Any]) -> None:
+            raise ValueError("declined")
+
+        async with outbox.async_sessionmaker(bind=connection)() as session:
+            session.add_event("order.placed")
+            session.add_event("mail.wanted")
+            outcomes = {each.event_type: each.outcome for each in await deliver(session)}
+
+        assert outcomes == {"order.placed": "dead", "mail.wanted": "retry"}
 
     @pytest.mark.parametrize(
         ("error", "reason"), [(KeyError("x"), "final"), (Reject("no"), "rejected")]

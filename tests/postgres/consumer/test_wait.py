@@ -235,6 +235,23 @@ class TestErrors:
         with pytest.raises(EventNotFound):
             outbox.wait(database.engine, event_id, listener="billing")
 
+    async def test_an_event_of_which_only_what_another_listener_left_is_known(
+        self, outbox: Outbox, producer: Producer, consuming: Consuming, database: Database
+    ) -> None:
+        @outbox.listener("exports", on="order.*", order="none")
+        async def export(event: Event[Any]) -> None:
+            event.leave_result("s3://1")
+
+        event_id = add(producer)
+        async with consuming(outbox) as running:
+            await running.consumer.drain()
+        database.rows("DELETE FROM outbox")
+
+        status = outbox.wait(database.engine, event_id, listener="exports", timeout=SOON)
+        assert status.result_ref == "s3://1"
+        with pytest.raises(EventNotFound, match="'billing' has handled it is not known"):
+            outbox.wait(database.engine, event_id, listener="billing", timeout=SOON)
+
 
 class TestNoAnswer:
     """A query that is held up ends with the time of the wait."""
