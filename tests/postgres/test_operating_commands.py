@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,11 @@ from sa_outbox.cli import main
 from tests.support.dashboard import ODD_ERRORS
 
 ESCAPE = "\x1b[31m"
+MISWORDED = re.compile(
+    r"\b([A-Za-z]{2,}) \1\b"
+    r"|(?<![\w,.])1 (?:\w+ )?(?:deliveries|endpoints|events|keys|letters|listeners|records|rows)\b"
+)
+"""A word that is doubled, or one of something in the plural."""
 
 
 @pytest.fixture
@@ -52,6 +58,7 @@ def run(engine: Engine, migrated_url: URL, monkeypatch: pytest.MonkeyPatch) -> A
         result = CliRunner().invoke(main, list(words), input=answer)
         assert result.exit_code == code, result.output
         assert ESCAPE not in result.output
+        assert MISWORDED.findall(result.output) == []
         return result
 
     return invoke

@@ -13,7 +13,14 @@ from sa_outbox.dashboard.comparison import compare
 from sa_outbox.dashboard.mask import EditRefused
 from sa_outbox.dashboard.payloads import parse, parse_edited, plain, pretty
 from sa_outbox.dashboard.views.chart import MAX_POINTS, Line, chart, nice, thinned
-from sa_outbox.dashboard.views.parts import span, value
+from sa_outbox.dashboard.views.parts import counted, span, value
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 listeners"), (1, "1 listener"), (1234, "1,234 listeners")]
+)
+def test_one_is_singular(number: int, text: str) -> None:
+    assert counted(number, "listener") == text
 
 
 def test_text_and_attributes_are_escaped() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .. import html as h
 from .dead_letters import FILTERS
 from .layout import Frame, heading, panel
-from .parts import count, value
+from .parts import counted, value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ def confirm_page(
     frame: Frame, act: str, matching: int, ids: Sequence[int], asked: Mapping[str, str], newest: int
 ) -> str:
     """Confirmation with the count. Either *ids* were selected, or all that match."""
-    letters = "1 dead letter" if matching == 1 else f"{count(matching)} dead letters"
+    letters = counted(matching, "dead letter")
     kept: list[Child] = [h.input_(type="hidden", name="id", value=each) for each in ids]
     if not ids:
         given = {**{name: asked.get(name, "") for name in FILTERS}, "newest": str(newest)}

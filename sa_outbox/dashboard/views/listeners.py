@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 from .. import html as h
 from .layout import Frame, heading, panel
 from .listener_state import standing
-from .parts import NOTHING, Column, ago, count, facts, moment, query, span, state, table, value
+from .parts import (
+    NOTHING,
+    Column,
+    ago,
+    count,
+    counted,
+    facts,
+    moment,
+    query,
+    span,
+    state,
+    table,
+    value,
+)
 
 if TYPE_CHECKING:
     from sa_outbox.operations.overview import Cursor, ListenerOverview, Overview
@@ -122,7 +135,7 @@ def _facts(frame: Frame, each: ListenerOverview, seen: Overview) -> list[tuple[s
         ("Next due", ago(waits.next_due_at, seen.at)),
     ]  # fmt: skip
     if each.ranges.ranges:
-        held = f"{each.ranges.ranges:,} with {each.ranges.events:,} events"
+        held = f"{each.ranges.ranges:,} with {counted(each.ranges.events, 'event')}"
         found.append(("Ranges taken", held))
     if each.paused_at is not None:
         found.append(("Paused", moment(each.paused_at)))

@@ -10,7 +10,7 @@ from .chart import MAX_LINES, Line, chart
 from .layout import Frame, heading, panel
 from .listener_state import Standing, standing
 from .listeners import listeners_table
-from .parts import NOTHING, ago, count, rate, span, value
+from .parts import NOTHING, ago, count, counted, rate, span, value
 
 if TYPE_CHECKING:
     from sa_outbox.operations.overview import Overview
@@ -57,7 +57,7 @@ def _tiles(frame: Frame, seen: Overview, history: History) -> list[Markup]:
         _tile(
             "Needs attention",
             count(len(wrong)),
-            f"of {len(seen.listeners)} listeners" if wrong else "every listener is fine",
+            f"of {counted(len(seen.listeners), 'listener')}" if wrong else "every listener is fine",
             Standing("", "warn" if wrong else "good"),
         ),
         _tile(
@@ -150,7 +150,7 @@ def _consumers(seen: Overview) -> Markup:
                 h.li(
                     h.code(value(each.owner)),
                     h.span("since ", ago(each.started_at, seen.at), class_="note"),
-                    h.span(f"{len(each.listeners)} listeners", class_="note"),
+                    h.span(counted(len(each.listeners), "listener"), class_="note"),
                 )
                 for each in seen.consumers[:50]
             ],

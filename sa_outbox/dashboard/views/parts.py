@@ -82,6 +82,11 @@ def count(number: int, most: int | None = None) -> str:
     return f"{number:,}" + ("+" if most is not None and number >= most else "")
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 listener``, ``2 listeners``."""
+    return f"{count(number)} {noun}" + ("" if number == 1 else "s")
+
+
 def rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 or not per_second else f"{per_second:.1f}"
 
