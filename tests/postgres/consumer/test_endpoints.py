@@ -481,6 +481,27 @@ async def test_an_endpoint_that_is_changed_keeps_its_place_and_its_secret(
     assert (kept["order"], kept["timeout"], kept["concurrency"]) == ("key", 3, 4)
 
 
+async def test_how_often_one_that_rests_is_tried_and_what_410_means_is_said_of_each(
+    command: Command, database: Database
+) -> None:
+    place = "https://93.184.216.34/hooks"
+    await command("add", "acme", place, "--on", "*", "--probe-interval", "2.5", "--retry-410")
+    await command("add", "other", place, "--on", "*")
+
+    changed = await command("change", "other", "--probe-interval", "90", "--retry-410")
+    await command("change", "acme", "--no-retry-410")
+
+    assert changed.output == (
+        "endpoint other: probe_interval was 30.0, is 90.0\n"
+        "endpoint other: retry_410 was false, is true\n"
+    )
+    kept = {row.name: row.settings for row in database.rows("SELECT * FROM outbox_endpoints")}
+    assert {name: (each["probe_interval"], each["retry_410"]) for name, each in kept.items()} == {
+        "acme": (2.5, False),
+        "other": (90, True),
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
