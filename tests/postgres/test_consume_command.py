@@ -82,8 +82,7 @@ async def bill(event: Event) -> None:
 """
 
 LOADING = """
-while not (here / "go").exists():
-    time.sleep(0.01)
+(here / "gate").read_text()
 """
 
 LIFESPAN = """
@@ -461,11 +460,12 @@ class TestStarting:
     def test_its_first_line_is_there_while_the_program_is_being_imported(
         self, run: Run, folder: Path
     ) -> None:
+        os.mkfifo(folder / "gate")
         command = run(LOADING + QUICK)
 
         assert command.says("starting")["app"] == "app:outbox"
         assert [line["event"] for line in command.lines()] == ["starting"]
-        (folder / "go").touch()
+        (folder / "gate").write_text("go")
         command.says("listening")
 
     @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sqlalchemy import URL, Engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from sa_outbox import Outbox
+from sa_outbox import Outbox, event_context
 from sa_outbox.cli import main
 from sa_outbox.operations import deliveries as listing
 from sa_outbox.operations.deliveries import DeliveryFilter, DeliveryId, list_deliveries
@@ -193,6 +193,34 @@ def test_the_commands_list_retry_and_cancel(
     run("retry", code=2)
     assert "did you mean 'mail'" in run("list", "--listener", "mial", code=1).output
     assert "POSITION:LISTENER" in run("retry", "mail", code=2).output
+
+
+def test_who_cancels_by_hand_is_recorded_and_not_whoever_added_the_event(
+    waiting: Engine, migrated_url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
+    monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url)
+    ada = event_context(tenant="acme", actor_type="user", actor_id="ada", request_id="r-1")
+    with ada, OUTBOX.sessionmaker(waiting).begin() as session:
+        session.add_event("report.made")
+    with waiting.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO outbox_deliveries (listener, position, event_id, event_type, state,"
+                " due_at) SELECT 'zip', id, event_id, event_type, 'scheduled', 'infinity'"
+                " FROM outbox"
+            )
+        )
+
+    words = ["deliveries", "cancel", "1:zip", "--yes", "--by", "ann", "--why", "too late"]
+    result = CliRunner().invoke(main, words)
+
+    assert result.stdout == "1:zip: cancelled\n"
+    recorded = "SELECT action, tenant, actor_type, actor_id, request_id, detail FROM outbox_audit"
+    with waiting.connect() as connection:
+        assert [tuple(each) for each in connection.execute(text(recorded))] == [
+            ("cancelled", "acme", "operator", "ann", None, {"reason": "too late"})
+        ]
 
 
 def test_an_id_is_its_own_text() -> None:

@@ -304,6 +304,7 @@ class TestDeclaring:
             ({"to": "orders.{colour}"}, "{colour}"),
             ({"to": "{event_type} x", "on": "order.placed"}, "no destination"),
             ({"map": lambda event: event}, "no to="),
+            ({"to": None, "map": lambda event: event, "envelope": Plain()}, "no envelope="),
             ({"to": None, "map": 3}, "must be a function"),
             ({"timeout": 3}, "timedelta"),
             ({"timeout": timedelta(0)}, "above zero"),

@@ -402,7 +402,7 @@ async def test_the_command_does_it_too(
         environment = {"SA_OUTBOX_DATABASE_URL": migrated_url.render_as_string(hide_password=False)}
         invoke = partial(CliRunner().invoke, main, env=environment)
         done = await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "6"])
-        unknown = await anyio.to_thread.run_sync(invoke, ["repartition", "nobody", "6"])
+        unknown = await anyio.to_thread.run_sync(invoke, ["repartition", "biling", "6"])
         await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "1"])
         whose = await anyio.to_thread.run_sync(invoke, ["repartition", "billing", "6"])
         again = ["repartition", "billing", "6", "--app", "divided_app:outbox"]
@@ -412,5 +412,5 @@ async def test_the_command_does_it_too(
     assert (done.exit_code, unknown.exit_code, whose.exit_code) == (0, 2, 2)
     assert "--app MODULE:ATTRIBUTE" in whose.stderr
     assert divided.stdout == "listener billing: 1 -> 6 partitions\n"
-    assert "no listener 'nobody'" in unknown.stderr
+    assert "no listener 'biling'; did you mean 'billing'?" in unknown.stderr
     assert len(partitions(database)) == 6
