@@ -251,6 +251,9 @@ def test_a_listener_is_moved_after_its_name_was_typed(run: Any, engine: Engine) 
     assert "resumed" in run("listeners", "resume", "mail").stdout
     assert "retired" in run("listeners", "retire", "mail", answer="mail\n").stdout
     assert value(engine, "SELECT count(*) FROM outbox_audit WHERE actor_id = 'ann'") == 7
+    header, *lines = run("audit", "--listener", "mail").stdout.splitlines()
+    actor = header.index("ACTOR")
+    assert [line[actor:].split("  ")[0] for line in lines] == ["ann"] * 6
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
