@@ -55,7 +55,11 @@ def _all(
 
 def _described(command: click.Command, context: click.Context) -> list[str]:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    # click keeps a command's help option as the first context had it: a test may have been that.
+    known = command.get_help_option_names(context)
+    names = ", ".join(name for name in context.help_option_names if name in known)
     records = [each.get_help_record(context) for each in command.get_params(context)]
+    records = [(names, each[1]) if each and "--help" in each[0] else each for each in records]
     rows = [record for record in records if record is not None]  # what is hidden has none
     parts = [f"## `{context.command_path}`", f"```text\n{usage}\n```", _text(command.help or "")]
     if rows:
