@@ -48,6 +48,35 @@ class Observation:
 Observer: TypeAlias = Callable[[Observation], object]
 F = TypeVar("F", bound=Callable[..., object])
 Settled: TypeAlias = Literal["done", "retry", "dead", "cancelled"]
+PlaceKind: TypeAlias = Literal[
+    "LISTEN",
+    "alerts",
+    "crons",
+    "endpoints",
+    "handler",
+    "horizon",
+    "leases",
+    "listener",
+    "measuring",
+    "queue",
+    "retention",
+    "wake",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A part of a consumer that works with the database by itself, and loses it by itself: a
+    handler's engine may refuse while the consumer's own connections are fine."""
+
+    kind: PlaceKind
+    name: str | None = None
+    """The listener's, if the place belongs to one: "listener", "queue" and "handler"."""
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return self.kind
+        return f"handler of {self.name}" if self.kind == "handler" else f"{self.kind} {self.name}"
 
 
 def in_batches(observer: F) -> F:
@@ -508,7 +537,7 @@ class EventsGone(Observation):
 class DatabaseAway(Observation):
     """The database is unreachable or refuses; work resumes by itself when it is back."""
 
-    where: str
+    where: Place
     error: str
     retry_in: float
 
@@ -517,7 +546,7 @@ class DatabaseAway(Observation):
 class DatabaseBack(Observation):
     """The database answers again."""
 
-    where: str
+    where: Place
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ..database.faults import code_of
 from ..errors import ConfigError, EventNotFound, NotFinished, WrongArgument
+from ..policy.backoff import Backoff
 from ..policy.checks import ONE_DAY, check_span, known_instead
 from ..sql.server.patience import patience
 from .status import is_endpoint
@@ -150,10 +151,9 @@ class Waiting:
 
     def _pauses(self, end: float) -> Iterator[float]:
         """Until the time is up: the last one ends there."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while (left := end - time.monotonic()) > 0:
-            yield min(pause, left)
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+            yield min(backoff.next(), left)
 
     def _next(self, pauses: Iterator[float], status: ListenerStatus) -> float:
         for pause in pauses:

@@ -25,6 +25,7 @@ from ..observe import (
     DeliveryStarted,
     LeaseClaimed,
     LeaseDropped,
+    Place,
 )
 from ..policy.error.tracebacks import traceback_of, traceback_text
 from .lines import LEVELS, LINES
@@ -74,7 +75,8 @@ class Log:
                 self._lines[cls] = (None, text)
         self._names = {cls: [each.name for each in fields(cls)] for cls in LINES}
         self.wants_only: frozenset[type[Observation]] = frozenset({*self._lines, DeliveryStarted})
-        self._away: dict[str, float] = {}
+        self._away: dict[Place | str, float] = {}
+        """Places without the database, and relays without their receiver, to the last pause."""
         self.wants_settled: bool = DeliverySettled in self._lines
         self.wants_starts: Literal["all", "queues", "none"] = "none"
         self._starts: Callable[..., object] | None = None
@@ -154,20 +156,20 @@ class Log:
             case DatabaseAway(where, _, pause):
                 return self._is_known(where, pause)
             case observe.RelayAway(listener, _, pause):
-                return self._is_known(f"relay {listener}", pause)
+                return self._is_known(listener, pause)
             case DatabaseBack(where):
                 away.pop(where, None)
             case observe.RelayBack(listener):
-                return away.pop(f"relay {listener}", None) is None
+                return away.pop(listener, None) is None
             case observe.Listening():
-                away.pop("LISTEN", None)
+                away.pop(Place("LISTEN"), None)
             case LeaseClaimed(listener) | observe.RangeTaken(listener) | LeaseDropped(listener):
-                away.pop(f"listener {listener}", None)
+                away.pop(Place("listener", listener), None)
             case _:
                 pass
         return False
 
-    def _is_known(self, where: str, pause: float) -> bool:
+    def _is_known(self, where: Place | str, pause: float) -> bool:
         last = self._away.get(where)
         self._away[where] = pause
         return last is not None and last <= pause
@@ -176,4 +178,4 @@ class Log:
 def _plain(value: object) -> object:
     if isinstance(value, float):
         return round(value, 3)
-    return str(value) if isinstance(value, (UUID, datetime)) else value
+    return str(value) if isinstance(value, (UUID, datetime, Place)) else value

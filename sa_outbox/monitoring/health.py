@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sa_outbox.observe import (
     ConsumerAsleep,
@@ -24,10 +24,10 @@ from sa_outbox.observe import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sa_outbox.observe import Observation
+    from sa_outbox.observe import Observation, Place, PlaceKind
     from sa_outbox.settings import ConsumerSettings
 
-NEEDED = ("horizon", "leases")
+NEEDED: Final[tuple[PlaceKind, ...]] = ("horizon", "leases")
 """The places whose outage stops the work. Without LISTEN it continues by polling; if a handler's
 own statements fail, that need not affect others."""
 OUTAGE_SECONDS = 10.0
@@ -58,7 +58,7 @@ class Health:
         self._patience = settings.probe_timeout.total_seconds()
         self._turned_at: float | None = None
         self._kept_at: float | None = None
-        self._away: dict[str, tuple[float, float]] = {}
+        self._away: dict[Place, tuple[float, float]] = {}
         """Place to when the outage began and when it was last reported."""
         self._stale = settings.statement_timeout.total_seconds() + OUTAGE_SECONDS
         self._state = "it has not started yet"
@@ -74,7 +74,7 @@ class Health:
                 self._state = "it is stopping"
             case ConsumerStopped():
                 self._state = "it has stopped"
-            case DatabaseAway(where) if where in NEEDED:
+            case DatabaseAway(where) if where.kind in NEEDED:
                 now = self._now()
                 self._away[where] = self._away.get(where, (now, now))[0], now
             case DatabaseBack(where):

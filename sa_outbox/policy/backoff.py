@@ -5,24 +5,42 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+FIRST_PAUSE_SECONDS: Final = 0.1
+MAX_PAUSE_SECONDS: Final = 5.0
+"""Pauses while a database is away, and anything else that has no pauses of its own."""
 RELAY_PAUSE: Final = timedelta(seconds=5)
 """Longest pause before a relay whose receiver is away is tried again, unless it has its own."""
+_MAX_DOUBLINGS: Final = 64
+"""More than any limit needs. After a thousand, the factor would not fit into a float."""
+
+
+def pause_after(
+    tries: int,
+    first_seconds: float = FIRST_PAUSE_SECONDS,
+    max_seconds: float = MAX_PAUSE_SECONDS,
+) -> float:
+    """Seconds to wait when *tries* pauses in a row have been waited before."""
+    return min(first_seconds * 2.0 ** min(tries, _MAX_DOUBLINGS), max_seconds)
 
 
 class Backoff:
-    def __init__(self, first_seconds: float = 0.1, max_seconds: float = 5.0) -> None:
-        self._first = min(first_seconds, max_seconds)
+    def __init__(
+        self, first_seconds: float = FIRST_PAUSE_SECONDS, max_seconds: float = MAX_PAUSE_SECONDS
+    ) -> None:
+        self._first = first_seconds
         self._max = max_seconds
-        self._pause = self._first
-        self.has_begun: bool = False
+        self._tries = 0
+
+    @property
+    def has_begun(self) -> bool:
         """It has waited since the last success."""
+        return self._tries > 0
 
     def next(self) -> float:
         """Seconds to wait now."""
-        self.has_begun = True
-        pause, self._pause = self._pause, min(2 * self._pause, self._max)
-        return pause
+        self._tries += 1
+        return pause_after(self._tries - 1, self._first, self._max)
 
     def reset(self) -> None:
         """After a success."""
-        self._pause, self.has_begun = self._first, False
+        self._tries = 0

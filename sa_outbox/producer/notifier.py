@@ -36,7 +36,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..policy.backoff import Backoff
+from ..policy.backoff import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, Backoff
 from .sender import Sender
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ INTERVAL_SECONDS = 0.010
 SEND_SECONDS = 5.0
 """Seconds after which an attempt to connect and send has failed; sender.py describes what it
 covers."""
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
-"""Seconds between attempts while the database is unreachable."""
 EXIT_SECONDS = 0.5
 """Maximum seconds by which the interpreter's exit is delayed for what is owed."""
 FORK_SECONDS = 0.5

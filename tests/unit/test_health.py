@@ -13,6 +13,7 @@ from sa_outbox.observe import (
     DatabaseAway,
     DatabaseBack,
     LeasesKept,
+    Place,
 )
 
 
@@ -61,9 +62,9 @@ def test_a_loop_that_does_not_turn_is_neither(health: Health, clock: Clock) -> N
     assert health.alive().is_good
 
 
-@pytest.mark.parametrize("where", ["horizon", "leases"])
+@pytest.mark.parametrize("where", [Place("horizon"), Place("leases")])
 def test_while_the_database_is_away_it_is_alive_and_not_ready(
-    health: Health, clock: Clock, where: str
+    health: Health, clock: Clock, where: Place
 ) -> None:
     health(DatabaseAway(where, "ConnectionRefusedError", 0.1))
     assert health.ready().is_good, "a moment is no outage"
@@ -79,8 +80,13 @@ def test_while_the_database_is_away_it_is_alive_and_not_ready(
     assert health.ready().is_good
 
 
-@pytest.mark.parametrize("where", ["LISTEN", "handler of billing", "crons"])
-def test_what_it_can_work_without_does_not_count(health: Health, clock: Clock, where: str) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [Place("LISTEN"), Place("handler", "leases"), Place("queue", "horizon"), Place("crons")],
+)
+def test_what_it_can_work_without_does_not_count(
+    health: Health, clock: Clock, where: Place
+) -> None:
     health(DatabaseAway(where, "NotListening", 5.0))
     clock.now += 20
     health.turned()
@@ -89,7 +95,7 @@ def test_what_it_can_work_without_does_not_count(health: Health, clock: Clock, w
 
 
 def test_an_outage_that_nobody_tells_of_any_more_is_over(health: Health, clock: Clock) -> None:
-    health(DatabaseAway("horizon", "ConnectionRefusedError", 5.0))
+    health(DatabaseAway(Place("horizon"), "ConnectionRefusedError", 5.0))
     clock.now += 41
     health.turned()
     health(LeasesKept((), 0))

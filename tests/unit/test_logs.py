@@ -34,6 +34,8 @@ from sa_outbox.observe import (
     Listening,
     LoopBlocked,
     Observation,
+    Place,
+    RelayAway,
     Woken,
 )
 from sa_outbox.policy.failure import Failure, describe
@@ -226,9 +228,9 @@ class TestOutages:
     ) -> None:
         log = Log(logger)
         for pause in (0.1, 0.2, 5.0, 5.0):
-            log(DatabaseAway("horizon", "OSError", pause))
-            log(DatabaseAway("leases", "OSError", pause))
-        log(DatabaseBack("horizon"))
+            log(DatabaseAway(Place("horizon"), "OSError", pause))
+            log(DatabaseAway(Place("leases"), "OSError", pause))
+        log(DatabaseBack(Place("horizon")))
 
         assert logger.texts() == ["database away", "database away", "database back"]
 
@@ -236,23 +238,42 @@ class TestOutages:
     def test_the_next_outage_is_told_again(self, logger: Recording, level: Any) -> None:
         log = Log(logger, level)
         for _ in range(2):
-            log(DatabaseAway("horizon", "OSError", 0.1))
-            log(DatabaseBack("horizon"))
+            log(DatabaseAway(Place("horizon"), "OSError", 0.1))
+            log(DatabaseBack(Place("horizon")))
 
         assert logger.texts().count("database away") == 2
 
     def test_listen_is_back_when_it_listens(self, logger: Recording) -> None:
         log = Log(logger)
         for _ in range(2):
-            log(DatabaseAway("LISTEN", "OSError", 0.1))
+            log(DatabaseAway(Place("LISTEN"), "OSError", 0.1))
             log(Listening("outbox"))
 
         assert logger.texts() == ["database away", "listening"] * 2
 
+    def test_places_that_have_the_name_of_one_listener_have_outages_of_their_own(
+        self, logger: Recording
+    ) -> None:
+        log = Log(logger)
+        for pause in (0.1, 0.2):
+            log(DatabaseAway(Place("handler", "billing"), "OSError", pause))
+            log(DatabaseAway(Place("listener", "billing"), "OSError", pause))
+            log(RelayAway("billing", "OSError", pause))
+            log(LeaseClaimed("billing", 1, 0, after_crash=False))
+
+        assert [(text, values.get("where")) for _, text, values in logger.calls] == [
+            ("database away", "handler of billing"),
+            ("database away", "listener billing"),
+            ("relay away", None),
+            ("lease claimed", None),
+            ("database away", "listener billing"),
+            ("lease claimed", None),
+        ]
+
     def test_a_shorter_pause_begins_a_new_outage(self, logger: Recording) -> None:
         log = Log(logger)
         for pause in (0.1, 0.2, 0.1):
-            log(DatabaseAway("leases", "OSError", pause))
+            log(DatabaseAway(Place("leases"), "OSError", pause))
 
         assert logger.texts() == ["database away"] * 2
 

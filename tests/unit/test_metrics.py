@@ -21,7 +21,7 @@ from sa_outbox.errors import ConfigError
 from sa_outbox.monitoring import Metrics, prometheus
 from sa_outbox.monitoring.families import BUCKETS, FAMILIES
 from sa_outbox.monitoring.metrics import MAX_ERRORS
-from sa_outbox.observe import Observation
+from sa_outbox.observe import Observation, Place
 from sa_outbox.policy.failure import Failure
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
@@ -79,7 +79,7 @@ EVERYTHING: list[Observation] = [
     observe.DeadLettered("billing", uuid4(), "order.placed", 7, 1, "attempts"),
     observe.SuspectAttempted("billing", 7, 1),
     observe.Ticked("nightly", None, 0),  # type: ignore[arg-type]  # the time is not looked at
-    observe.DatabaseAway("horizon", SECRET, 1.0),
+    observe.DatabaseAway(Place("horizon"), SECRET, 1.0),
     observe.RelayAway("billing", SECRET, 1.0),
     observe.LoopBlocked(6.0, SECRET),
     observe.HandlerIgnoredCancel("billing", 7, 1.0),

@@ -17,6 +17,7 @@ from sa_outbox.observe import (
     DeliverySettled,
     Observation,
     Observers,
+    Place,
     in_batches,
 )
 
@@ -25,7 +26,7 @@ KINDS = [
     for each in vars(observe).values()
     if inspect.isclass(each) and issubclass(each, Observation) and each is not Observation
 ]
-LOOK, BACK = CaughtUp("billing", 5), DatabaseBack("leases")
+LOOK, BACK = CaughtUp("billing", 5), DatabaseBack(Place("leases"))
 BATCH = BatchSettled("billing", ())
 SINGLE = DeliverySettled("billing", UUID(int=7), "order.placed", 7, 1, "done", 0.0)
 

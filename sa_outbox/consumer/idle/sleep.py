@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from sa_outbox.observe import EventsAdded
+from sa_outbox.observe import EventsAdded, Place
 from sa_outbox.sql.server.transactions import ping
 
 from ..connection.errors import is_database_error
@@ -76,7 +76,7 @@ class Sleep:
 
 async def until_it_answers(engine: AsyncEngine, stopped: anyio.Event, observers: Observers) -> None:
     """Return when the database answers, which may have been suspended; or when *stopped*."""
-    outage = Outage("wake", observers.emit)
+    outage = Outage(Place("wake"), observers.emit)
     while not stopped.is_set():
         try:
             # Shielded: a connect that is cancelled midway leaves an error in the loop.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from sa_outbox.errors import RelayUnavailable, SomeFailed
-from sa_outbox.observe import DatabaseAway, DatabaseBack
+from sa_outbox.observe import DatabaseAway, DatabaseBack, Place
+from sa_outbox.policy.backoff import pause_after
 
 from ..fault.attribution import Again, Alone
 from ..shared.stop_reason import StopReason
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_TRIES = 3
 """Times an attempt is restarted after a deadlock or the like before it counts as failed."""
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 5.0
 
 
 class Conclusion:
@@ -41,7 +41,7 @@ class Conclusion:
         self._outcomes = parts.outcomes
         self._backoff = backoff
         self._has_session = has_session
-        self._where = f"handler of {parts.listener.name}"
+        self._where = Place("handler", parts.listener.name)
         self._away = False
 
     async def conclude(self, items: list[InFlight], error: BaseException | None) -> None:
@@ -140,11 +140,7 @@ class Conclusion:
             if again.why == "away":
                 self._context.continuity.doubt()
             # The server answers: nobody has to wait for it.
-            pause = (
-                0.0
-                if again.why == "lost"
-                else min(FIRST_PAUSE_SECONDS * 2**tries, MAX_PAUSE_SECONDS)
-            )
+            pause = 0.0 if again.why == "lost" else pause_after(tries)
             self._away = True
             self._context.observers.emit(
                 DatabaseAway(self._where, type(again.cause).__name__, pause)

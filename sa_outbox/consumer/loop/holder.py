@@ -8,7 +8,7 @@ import anyio
 from anyio import CancelScope
 
 from sa_outbox.errors import LeaseLost
-from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseDropped
+from sa_outbox.observe import DatabaseAway, DatabaseBack, LeaseDropped, Place
 from sa_outbox.policy.backoff import Backoff
 
 from ..connection.connections import best_effort
@@ -80,7 +80,7 @@ class HeldLeases(Generic[S]):
                 if error is None:
                     return
                 backoff = backoff or Backoff()
-                where, pause = f"listener {name}", backoff.next()
+                where, pause = Place("listener", name), backoff.next()
                 self._context.observers.emit(DatabaseAway(where, type(error).__name__, pause))
                 if not await self._stands(loop, pause):
                     return

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
-from sa_outbox.observe import RangeTaken
+from sa_outbox.observe import Place, RangeTaken
 from sa_outbox.sql.queue import ranges
 
 from ..connection.connections import Query, best_effort
@@ -80,7 +80,7 @@ class Queue:
         self._requests = CancelRequests(context, listener.name)
         self._isolation = Isolation(context, listener.name, context.refusals[listener.name])
         self._offered: Sequence[Any] = ()
-        self._outage = Outage(f"queue {listener.name}", context.observers.emit)
+        self._outage = Outage(Place("queue", listener.name), context.observers.emit)
         self.is_running: bool = False
         """It may still claim a range."""
 

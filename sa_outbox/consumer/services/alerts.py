@@ -14,7 +14,7 @@ import anyio
 
 from sa_outbox.event.event import OWN_TYPES
 from sa_outbox.event.ids import uuid7
-from sa_outbox.observe import DatabaseAway
+from sa_outbox.observe import DatabaseAway, Place
 
 from ..connection.errors import is_database_error
 
@@ -76,4 +76,4 @@ async def _raise_once(
         if not is_database_error(error):
             raise
         # Its cause is in the log and in the metrics too; reading and listeners must continue.
-        context.observers.emit(DatabaseAway("alerts", type(error).__name__, lifetime))
+        context.observers.emit(DatabaseAway(Place("alerts"), type(error).__name__, lifetime))

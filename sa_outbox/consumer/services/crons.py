@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
-from sa_outbox.observe import Ticked
+from sa_outbox.observe import Place, Ticked
 
 from ..connection.errors import is_database_error
 from ..shared.outage import Outage
@@ -52,7 +52,7 @@ class CronService:
         self._context = context
         self._crons = {each.name: each for each in crons}
         self._notifies = notifies
-        self._outage = Outage("crons", context.observers.emit)
+        self._outage = Outage(Place("crons"), context.observers.emit)
         self.bell: AutoResetEvent = AutoResetEvent()
         """Rung when the clock was moved."""
 

@@ -13,7 +13,7 @@ from anyio import TASK_STATUS_IGNORED
 from sqlalchemy.exc import DBAPIError
 
 from sa_outbox.errors import ConfigError
-from sa_outbox.observe import DatabaseAway, DatabaseBack, EndpointDisabled, EndpointLeftOut
+from sa_outbox.observe import DatabaseAway, DatabaseBack, EndpointDisabled, EndpointLeftOut, Place
 from sa_outbox.operations.endpoint import PREFIX, endpoint_of
 from sa_outbox.operations.endpoints import disable_endpoint
 from sa_outbox.operations.operator import Operator
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
+PLACE = Place("endpoints")
 """Seconds to wait for the answer whether something has changed."""
 NOT_THERE, NOT_PERMITTED = "42P01", "42501"
 
@@ -84,10 +85,10 @@ class Endpoints:
                 if not is_database_error(error):
                     raise
                 away = True
-                self._observers.emit(DatabaseAway("endpoints", type(error).__name__, RETRY_SECONDS))
+                self._observers.emit(DatabaseAway(PLACE, type(error).__name__, RETRY_SECONDS))
             else:
                 if away:
-                    self._observers.emit(DatabaseBack("endpoints"))
+                    self._observers.emit(DatabaseBack(PLACE))
                 return
             with anyio.move_on_after(RETRY_SECONDS):
                 await stopped.wait()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
-from sa_outbox.observe import DatabaseAway, Listening, Notified
+from sa_outbox.observe import DatabaseAway, Listening, Notified, Place
 from sa_outbox.policy.backoff import Backoff
 from sa_outbox.sql.server.notify import ADOPTED, CANCEL, RELEASED
 
@@ -148,7 +148,7 @@ class Wakeup:
                     self.is_listening = False
                     self._lost()  # those who sleep until the next poll rely on us
                 name, pause = type(error).__name__, backoff.next()
-                self._observers.emit(DatabaseAway("LISTEN", name, pause))
+                self._observers.emit(DatabaseAway(Place("LISTEN"), name, pause))
             finally:
                 self.is_listening = False
             # Spread: many consumers lose their server at the same moment.

@@ -7,17 +7,21 @@ from random import uniform
 from typing import TYPE_CHECKING
 
 from sa_outbox.observe import DatabaseAway, DatabaseBack
-from sa_outbox.policy.backoff import Backoff
+from sa_outbox.policy.backoff import MAX_PAUSE_SECONDS, Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sa_outbox.observe import Observation
+    from sa_outbox.observe import Observation, Place
 
 
 class Outage:
     def __init__(
-        self, where: str, emit: Callable[[Observation], None], *, max_seconds: float = 5.0
+        self,
+        where: Place,
+        emit: Callable[[Observation], None],
+        *,
+        max_seconds: float = MAX_PAUSE_SECONDS,
     ) -> None:
         self._where = where
         self._emit = emit

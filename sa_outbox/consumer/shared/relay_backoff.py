@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from sa_outbox.observe import RelayAway, RelayBack
-from sa_outbox.policy.backoff import RELAY_PAUSE, Backoff
+from sa_outbox.policy.backoff import FIRST_PAUSE_SECONDS, RELAY_PAUSE, Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .relay_outages import RelayOutages
 
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, RELAY_PAUSE.total_seconds()
+MAX_PAUSE_SECONDS = RELAY_PAUSE.total_seconds()
 
 
 class RelayBackoff:

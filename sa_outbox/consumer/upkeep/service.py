@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anyio import TASK_STATUS_IGNORED
 
-from sa_outbox.observe import DatabaseAway, DatabaseBack, RetentionRefused
+from sa_outbox.observe import DatabaseAway, DatabaseBack, Place, RetentionRefused
 from sa_outbox.sql.log import partitions
 
 from ..connection.connections import Query
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..shared.context import ConsumerContext
 
+PLACE = Place("retention")
 FIRST_ROUND_SECONDS = 30.0
 """Maximum seconds until the first round: a starting consumer has events to deliver first."""
 REPEAT_AFTER_SECONDS = 600.0
@@ -64,13 +65,11 @@ class MaintenanceService:
             if not is_database_error(error):
                 raise
             self._away = True
-            self._context.observers.emit(
-                DatabaseAway("retention", type(error).__name__, self._interval)
-            )
+            self._context.observers.emit(DatabaseAway(PLACE, type(error).__name__, self._interval))
             return
         if self._away:
             self._away = False
-            self._context.observers.emit(DatabaseBack("retention"))
+            self._context.observers.emit(DatabaseBack(PLACE))
 
     def _rate(self, last: int) -> float:
         """Events per second since the last round."""

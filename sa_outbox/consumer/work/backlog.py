@@ -12,7 +12,7 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.errors import OutboxError
-from sa_outbox.observe import BacklogMeasured, DatabaseAway, DatabaseBack
+from sa_outbox.observe import BacklogMeasured, DatabaseAway, DatabaseBack, Place
 from sa_outbox.operations.overview import overview
 
 from ..connection.errors import is_database_error
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..shared.context import ConsumerContext
     from .workload import Workload
 
-WHERE = "measuring"
+PLACE = Place("measuring")
 
 
 class BacklogMeter:
@@ -66,11 +66,11 @@ class BacklogMeter:
             if not is_database_error(error) and not isinstance(error, OutboxError):
                 raise
             self._away = True
-            self._context.observers.emit(DatabaseAway(WHERE, type(error).__name__, interval))
+            self._context.observers.emit(DatabaseAway(PLACE, type(error).__name__, interval))
             return
         if self._away:
             self._away = False
-            self._context.observers.emit(DatabaseBack(WHERE))
+            self._context.observers.emit(DatabaseBack(PLACE))
         in_flight = self._workload.in_flight()
         for each in found.listeners:
             if each.name in self._names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
-from sa_outbox.observe import Woken
+from sa_outbox.observe import Place, Woken
 
 from ..connection.errors import is_database_error
 from ..shared.outage import Outage
@@ -55,7 +55,7 @@ class HorizonWatcher:
         self._loops, self._queues = workload.holder.loops, workload.queues
         self._verification = verification
         self._poll_interval = poll_interval
-        self._outage = Outage("horizon", context.observers.emit)
+        self._outage = Outage(Place("horizon"), context.observers.emit)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         task_status.started()

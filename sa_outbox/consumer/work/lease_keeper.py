@@ -9,7 +9,8 @@ import anyio
 from anyio import TASK_STATUS_IGNORED
 
 from sa_outbox.clock import clock
-from sa_outbox.observe import LeasesKept
+from sa_outbox.observe import LeasesKept, Place
+from sa_outbox.policy.backoff import MAX_PAUSE_SECONDS
 
 from ..connection.errors import is_database_error
 from ..lease.renewal import renew_every
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 BARRIER_POLL_SECONDS = 0.1
 """Seconds between two surveys while a cursor is on its way to a barrier, or waits at it."""
-MAX_PAUSE_SECONDS = 5.0
 
 
 class LeaseKeeper:
@@ -62,7 +62,7 @@ class LeaseKeeper:
         every = renew_every(self._context.settings.lease_duration.total_seconds())
         renew_at, moves = monotonic() + every, clock.moves
         longest = min(every / 2, MAX_PAUSE_SECONDS)
-        outage = Outage("leases", self._context.observers.emit, max_seconds=longest)
+        outage = Outage(Place("leases"), self._context.observers.emit, max_seconds=longest)
         bell = self._leases.bell
         while True:
             try:

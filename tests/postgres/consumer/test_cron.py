@@ -19,7 +19,7 @@ from sqlalchemy import Engine, text
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.connections import Connections, Query
 from sa_outbox.consumer.services import crons as cron_service
-from sa_outbox.observe import ConsumerStarted, DatabaseAway, DatabaseBack, Ticked
+from sa_outbox.observe import ConsumerStarted, DatabaseAway, DatabaseBack, Place, Ticked
 from sa_outbox.sql.listener import crons
 from tests.support import comes_true
 
@@ -486,10 +486,10 @@ class TestTrouble:
 
                 assert ticks(database) == []
                 assert last_tick(database) == hour - 3 * HOUR
-            await recorder.seen(DatabaseBack, where="crons")
+            await recorder.seen(DatabaseBack, where=Place("crons"))
             consumer.stop()
 
-        assert recorder.of(DatabaseAway, where="crons")
+        assert recorder.of(DatabaseAway, where=Place("crons"))
         assert ticks(database) == [hour - 2 * HOUR, hour - HOUR, hour]
         assert last_tick(database) == hour
 
@@ -501,10 +501,10 @@ class TestTrouble:
         locked = database.engine.connect()
         locked.execute(text("SELECT FROM outbox_crons FOR UPDATE"))
         async with consuming(outbox, probe_timeout=timedelta(seconds=0.5)) as running:
-            away = await running.recorder.seen(DatabaseAway, where="crons", times=2)
+            away = await running.recorder.seen(DatabaseAway, where=Place("crons"), times=2)
             locked.close()
             await running.recorder.seen(Ticked)
-            await running.recorder.seen(DatabaseBack, where="crons")
+            await running.recorder.seen(DatabaseBack, where=Place("crons"))
 
         assert away[1].retry_in > away[0].retry_in
         assert len(ticks(database)) == 1

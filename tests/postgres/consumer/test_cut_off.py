@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer import Consumer
-from sa_outbox.observe import DatabaseBack, DeadLettered
+from sa_outbox.observe import DatabaseBack, DeadLettered, Place
 from tests.support import comes_true
 from tests.support.proxy import Proxy
 from tests.support.recorder import Recorder
@@ -46,7 +46,7 @@ class Remote:
         await comes_true(lambda: self.times_back() > network_was_cut, within=PATIENCE)
 
     def times_back(self) -> int:
-        return sum(each.where == "leases" for each in self.recorder.of(DatabaseBack))
+        return sum(each.where == Place("leases") for each in self.recorder.of(DatabaseBack))
 
 
 @asynccontextmanager

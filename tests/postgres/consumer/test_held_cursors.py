@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.observe import DatabaseBack
+from sa_outbox.observe import DatabaseBack, Place
 from tests.support import comes_true
 
 from .conftest import LATER, QUICK, Consuming, Database, Producer
@@ -138,7 +138,7 @@ async def test_attempts_and_wait_survive_an_outage_of_the_database(
             # It asks for deliveries that are due from time to time: there it is when it ends.
             await comes_true(database.waiting_backends)
             database.end_consumer_backends()
-        await running.recorder.seen(DatabaseBack, where="listener billing")
+        await running.recorder.seen(DatabaseBack, where=Place("listener", "billing"))
         await running.consumer.drain(retries=False)
 
     assert attempts == [1]

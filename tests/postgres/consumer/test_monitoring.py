@@ -9,7 +9,7 @@ import pytest
 
 from sa_outbox import Event, Outbox
 from sa_outbox.monitoring import Health, Metrics, prometheus
-from sa_outbox.observe import BacklogMeasured, DatabaseAway, LeasesKept, Notified
+from sa_outbox.observe import BacklogMeasured, DatabaseAway, LeasesKept, Notified, Place
 
 from .conftest import LATER, ONCE, Consuming, Database, Producer
 
@@ -62,7 +62,7 @@ async def test_nobody_is_asked_if_nobody_wants_it_and_a_refusal_stops_nothing(
         await running.recorder.seen(BacklogMeasured)
         database.rows("ALTER TABLE outbox_dead_letters RENAME TO hidden")
         try:
-            await running.recorder.seen(DatabaseAway, where="measuring")
+            await running.recorder.seen(DatabaseAway, where=Place("measuring"))
             producer.add(2)
             await running.done("billing", 2)
         finally:

@@ -11,7 +11,7 @@ from sqlalchemy import URL, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from sa_outbox import Event, Outbox, RetryPolicy
-from sa_outbox.observe import DatabaseAway
+from sa_outbox.observe import DatabaseAway, Place
 
 from .conftest import ONCE, Consuming, Database, Producer
 
@@ -68,7 +68,7 @@ async def test_a_handler_that_waits_for_a_connection_of_the_pool_is_not_to_blame
     async with consuming(outbox, engine=small) as running:
         async with small.connect():
             producer.add(1)
-            await running.recorder.seen(DatabaseAway, where="handler of billing")
+            await running.recorder.seen(DatabaseAway, where=Place("handler", "billing"))
         await running.done("billing")
     await small.dispose()
 

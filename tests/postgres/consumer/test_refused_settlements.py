@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection.engines import APPLICATION_NAME
 from sa_outbox.consumer.fault import suspects
-from sa_outbox.observe import AttemptFailed, DatabaseAway
+from sa_outbox.observe import AttemptFailed, DatabaseAway, Place
 from sa_outbox.policy.order import Order
 from tests.support import comes_true
 
@@ -67,7 +67,7 @@ async def test_a_limit_that_cuts_our_statements_short_is_no_attempt(
         await begun.wait()
         async with database.locked(ROWS[order]):
             locked.set()
-            await running.recorder.seen(DatabaseAway, where="handler of billing")
+            await running.recorder.seen(DatabaseAway, where=Place("handler", "billing"))
         await running.done("billing", COUNT)
 
     assert database.effects("billing") == list(range(COUNT))
@@ -108,7 +108,7 @@ async def test_a_cancel_of_our_statement_by_an_operator_is_no_attempt(
         async with database.locked("outbox_listeners"):
             go.set()
             await comes_true(lambda: database.rows(cancel))
-            await running.recorder.seen(DatabaseAway, where="handler of billing")
+            await running.recorder.seen(DatabaseAway, where=Place("handler", "billing"))
         await running.done("billing")
 
     assert database.effects("billing") == [1]

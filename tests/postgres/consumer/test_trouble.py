@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.observe import AttemptFailed, DatabaseAway, Listening
+from sa_outbox.observe import AttemptFailed, DatabaseAway, Listening, Place
 from tests.support import comes_true
 
 from .conftest import ONCE, Consuming, Database, Producer
@@ -109,7 +109,7 @@ async def test_the_end_of_the_handler_s_own_connection_is_no_attempt(
     assert calls == [1, 1]
     assert database.effects("billing") == [1]
     assert running.recorder.of(AttemptFailed) == []
-    assert len(running.recorder.of(DatabaseAway, where="handler of billing")) == 1
+    assert len(running.recorder.of(DatabaseAway, where=Place("handler", "billing"))) == 1
 
 
 async def test_a_deadlock_is_no_attempt(
