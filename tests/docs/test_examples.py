@@ -1,7 +1,8 @@
 """docs/examples: each is a folder that somebody copies, and a page that says how to run it.
 
-They run as their compose files say: these commands, as processes, on the tests' PostgreSQL. Their
-images are not built, and no container is started: the files are only checked by linters.
+They run as their compose files say: these commands, as processes, on the tests' PostgreSQL, with
+nothing installed but what their requirements name. Their images are not built, and no container is
+started: the files are only checked by linters.
 """
 
 from __future__ import annotations
@@ -426,6 +427,15 @@ def send(brokers: str, value: bytes, **headers: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers})
     producer.produce("orders", value, headers=list(headers.items()))
     assert producer.flush(20) == 0
+
+
+def test_an_example_runs_with_nothing_but_what_it_requires() -> None:
+    seen = "import importlib.util as u; print(*(bool(u.find_spec(each)) for each in %r))"
+    packages = ("sqlalchemy", "prometheus_client", "flask", "honcho")
+
+    found = run(EXAMPLES / "jobs", ["python", "-c", seen % (packages,)])
+
+    assert found.split() == ["True", "True", "False", "False"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)

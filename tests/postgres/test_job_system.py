@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
-from sqlalchemy import URL, text
+from sqlalchemy import URL, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from structlog.contextvars import merge_contextvars
 
@@ -55,6 +55,11 @@ class System:
         with USER:
             async with outbox.async_sessionmaker(self.engine).begin() as session:
                 return work(session)
+
+    async def request_export(self, day: str) -> Event:
+        with USER:
+            async with outbox.async_sessionmaker(self.engine).begin() as session:
+                return await request_export(session, Project(id="p-1"), day)
 
     async def drain(self) -> Drained:
         settings = ConsumerSettings(log_starts="info")
@@ -139,8 +144,8 @@ def test_each_type_has_one_queue_and_the_retries_of_its_category(event_type: str
 async def test_work_of_every_kind_is_done_once(system: System, lines: list[Any]) -> None:
     await system.add(lambda session: charge(session, "inv-1", "good"))
     await system.add(lambda session: plan(session, Project(id="p-1")))
-    export = await system.add(lambda session: request_export(session, Project(id="p-1"), "monday"))
-    again = await system.add(lambda session: request_export(session, Project(id="p-1"), "monday"))
+    export = await system.request_export("monday")
+    again = await system.request_export("monday")
     await system.add(lambda session: session.add_event("team.renamed", {"to": "blue"}))
 
     both = [await system.drain() for _ in range(2)]  # the second: what the handlers added
@@ -153,7 +158,8 @@ async def test_work_of_every_kind_is_done_once(system: System, lines: list[Any])
         status = await outbox.status(session, export.event_id)
         made = status.listeners["exports"]
         assert made.state == "succeeded"
-        assert made.result_ref == f"exports/{(await session.get_one(Export, 1)).id}.csv"
+        assert made.result_ref == "exports/p-1/monday.csv"
+        assert [each.lines for each in await session.scalars(select(Export))] == [3]
 
 
 DONE = Counter({"payment taken": 1, "message sent": 2, "export written": 1, "nothing special": 1})
@@ -217,8 +223,8 @@ async def test_what_is_done_is_counted(system: System) -> None:
 
 
 async def test_who_did_what_is_recorded(system: System) -> None:
-    export = await system.add(lambda session: request_export(session, Project(id="p-1"), "monday"))
-    other = await system.add(lambda session: request_export(session, Project(id="p-1"), "tuesday"))
+    export = await system.request_export("monday")
+    other = await system.request_export("tuesday")
     support = event_context(actor_type="api_key", actor_id="support", request_id="req-9")
     with support:
         async with outbox.async_sessionmaker(system.engine).begin() as session:

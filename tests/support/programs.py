@@ -19,14 +19,18 @@ from urllib.request import Request, urlopen
 from tests.support import eventually
 
 from .command import ROOT
+from .requirements import HIDING, hidden
 
 OURS = ("SA_OUTBOX_", "DATABASE_URL")
 
 
-def environment(**variables: str) -> dict[str, str]:
-    """Nothing of the tests' own settings; what is here is found from every folder."""
+def environment(folder: Path, words: list[str], **variables: str) -> dict[str, str]:
+    """Nothing of the tests' own settings; of what is installed here, what the *folder* requires."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | variables
+    file = "requirements-dev.txt" if "dev.py" in words else "requirements.txt"
+    path = os.pathsep.join([str(HIDING), str(ROOT)])
+    hiding = {"HIDDEN_PACKAGES": " ".join(hidden(folder / file)), "PYTHONPATH": path}
+    return kept | hiding | {"PYTHONUNBUFFERED": "1"} | variables
 
 
 def run(folder: Path, words: list[str], **variables: str) -> str:
@@ -34,7 +38,7 @@ def run(folder: Path, words: list[str], **variables: str) -> str:
     done = subprocess.run(
         here(words),
         cwd=folder,
-        env=environment(**variables),
+        env=environment(folder, words, **variables),
         capture_output=True,
         text=True,
         check=False,
@@ -60,7 +64,7 @@ class Program:
         self.process = subprocess.Popen(
             here(words),
             cwd=folder,
-            env=environment(**variables),
+            env=environment(folder, words, **variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import ForeignKey, delete, func, make_url, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -76,8 +77,8 @@ class Project(Base):
 
 class Export(Base):
     __tablename__ = "exports"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), primary_key=True)
+    day: Mapped[str] = mapped_column(primary_key=True)
     lines: Mapped[int | None]
 
 
@@ -92,14 +93,12 @@ def plan(session: AsyncOutboxSession, project: Project) -> Event:
     return session.add_event("plan.wanted", {"project": project.id})
 
 
-def request_export(session: AsyncOutboxSession, project: Project, day: str) -> Event:
-    """Asked for twice on one day, it is made once: the second event is not written."""
-    export = Export(project_id=project.id)
-    session.add(export)
+async def request_export(session: AsyncOutboxSession, project: Project, day: str) -> Event:
+    """Asked for twice on one day, it is made once: neither row nor event is written again."""
+    export = {"project_id": project.id, "day": day}
+    await session.execute(insert(Export).values(export).on_conflict_do_nothing())
     return session.add_event(
-        "export.wanted",
-        lambda: {"export": export.id, "day": day},
-        idempotency_key=stable_key("export", project.id, day),
+        "export.wanted", export, idempotency_key=stable_key("export", project.id, day)
     )
 
 
@@ -141,20 +140,20 @@ exports = outbox.queue("exports", concurrency=2, tenant_concurrency=1, timeout=t
 
 @exports.on("export.wanted")
 async def write_export(event: Event, session: AsyncOutboxSession) -> None:
-    export = await session.get_one(Export, event.payload["export"])
+    export = await session.get_one(Export, event.payload)
     for number in range(1, 4):
         if event.cancel_requested:
             return
         export.lines = number  # a real one writes a part of the file here
         await asyncio.sleep(0)
-    event.leave_result(f"exports/{export.id}.csv")
-    session.add_event("message.wanted", {"to": "whoever asked", "about": f"export {export.id}"})
+    event.leave_result(f"exports/{export.project_id}/{export.day}.csv")
+    session.add_event("message.wanted", {"to": "whoever asked", "about": f"export {export.day}"})
     log.info("export written", lines=export.lines)
 
 
 @exports.on("export.expired")
 async def remove_export(event: Event, session: AsyncSession) -> None:
-    await session.execute(delete(Export).where(Export.id == event.payload["export"]))
+    await session.execute(delete(Export).filter_by(**event.payload))
 
 
 @outbox.queue("maintenance")
@@ -196,7 +195,7 @@ async def try_it() -> None:
                 project = await session.merge(Project(id=f"{tenant}-1", tasks=3))
                 await session.flush()
                 plan(session, project)
-                request_export(session, project, "monday")
+                await request_export(session, project, "monday")
                 charge(session, f"invoice-{tenant}", card)
                 for number in range(messages):
                     session.add_event("message.wanted", {"to": f"{tenant} {number}"})
