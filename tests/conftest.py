@@ -1,4 +1,5 @@
-"""What every test can ask for: a PostgreSQL, databases on it, and the way Hypothesis searches."""
+"""What every test can ask for: a PostgreSQL, databases on it, the way Hypothesis searches, and a
+line at the end of the run."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.drains import watch_drains
 from tests.support.introspection import remember_types
+from tests.support.notices import PROPERTY, Notice, show_notices
 from tests.support.server import TestServer, temporary_database
 from tests.support.spreading import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from _pytest.terminal import TerminalReporter
     from sqlalchemy import URL
 
 for _profile, _examples in (("default", 100), ("fast", 20), ("long", 2000)):
@@ -70,6 +73,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    show_notices(terminalreporter)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if server := config.stash.get(_SERVER, None):
         server.stop()
@@ -94,6 +101,12 @@ def new_database(server_url: str) -> Iterator[Callable[[], URL]]:
     """Makes further empty databases, dropped after the test."""
     with ExitStack() as databases:
         yield lambda: databases.enter_context(temporary_database(server_url, "new"))
+
+
+@pytest.fixture
+def notice(record_property: Callable[[str, object], None]) -> Notice:
+    """Adds a line to the end of the run."""
+    return lambda text: record_property(PROPERTY, text)
 
 
 @pytest.fixture(scope="session")

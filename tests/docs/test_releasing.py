@@ -77,6 +77,17 @@ def test_a_release_is_tested_by_what_the_readme_says_it_is_tested_by() -> None:
     assert [each for each in targets - {"test-matrix"} if f"make {each}" not in run] == []
 
 
+def test_every_job_that_tests_has_the_whole_history_for_the_rolling_upgrade() -> None:
+    testing = {name for name, step in STEPS if re.search(r"make .*\btest", step.get("run", ""))}
+    depths = {
+        name: step.get("with", {}).get("fetch-depth")
+        for name, step in STEPS
+        if name in testing and "checkout" in step.get("uses", "")
+    }
+
+    assert depths == dict.fromkeys(testing, 0)
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_asks_questions(name: str) -> None:
     form = yaml.safe_load((FOLDER / name).read_text())

@@ -29,6 +29,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.browser.chromium import FLAGS, chromium
 from tests.support import eventually
+from tests.support.notices import Notice
 from tests.support.packages import build
 from tests.support.terminal import Terminal
 
@@ -295,13 +296,12 @@ def reader(folder: Path, tmp_path: Path) -> Iterator[Reader]:
 @pytest.mark.long
 @pytest.mark.timeout(60 * MAX_MINUTES)
 def test_from_an_empty_folder_every_step_of_the_tutorial_works_as_written(
-    reader: Reader, capsys: pytest.CaptureFixture[str]
+    reader: Reader, notice: Notice
 ) -> None:
     begun = time.monotonic()
     reader.follow()
     took = time.monotonic() - begun
-    with capsys.disabled():
-        print(f"\nthe tutorial, installation included: {took:.0f} seconds")  # noqa: T201 - asked for
+    notice(f"the tutorial, installation included: {took:.0f} seconds")
 
     assert took < 60 * MAX_MINUTES
     assert reader.status == "1 replayed."

@@ -1,8 +1,9 @@
 """The previous release beside this one, on one database, as while a deploy goes on.
 
-The previous release is the newest tag, or what ``SA_OUTBOX_TEST_PREVIOUS`` names (any revision).
-Without a tag it is this tree: then what is tested is that a wheel in an environment of its own and
-the tree can share the work, and that this file is ready for the first tag.
+The previous release is the highest version among the tags behind HEAD, or what
+``SA_OUTBOX_TEST_PREVIOUS`` names (any revision); the end of the run says which. Without one it is
+this tree: then what is tested is that a wheel in an environment of its own and the tree can share
+the work, and that this file is ready for the second release.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import pytest
 from sqlalchemy import URL
 
 from tests.support import eventually
+from tests.support.notices import Notice
 from tests.support.packages import ROOT, Environment, build, environment, run
+from tests.support.revisions import git, previous_release
 
 from .conftest import Packages
 
@@ -32,7 +35,6 @@ TOGETHER = "both in one fleet"
 AFTERWARDS = "after the last of the previous release"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
-PREVIOUS_VARIABLE = "SA_OUTBOX_TEST_PREVIOUS"
 ORDERS = 100
 TABLES = """
 CREATE TABLE orders (
@@ -45,24 +47,10 @@ CREATE TABLE seen (
 """
 
 
-def git(*words: str) -> bytes | None:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
-    return done.stdout if done.returncode == 0 else None
-
-
-def previous_revision() -> str | None:
-    chosen = os.environ.get(PREVIOUS_VARIABLE)
-    tag = git("describe", "--tags", "--abbrev=0", "--match", "v*")
-    return chosen or (tag.decode().strip() if tag else None)
-
-
-def previous_wheel(packages: Packages, folder: Path) -> Path:
-    revision = previous_revision()
+def previous_wheel(packages: Packages, revision: str | None, folder: Path) -> Path:
     if revision is None:
         return packages.wheel
-    files = git("archive", revision)
-    assert files is not None, f"git knows no {revision}"
-    with tarfile.open(fileobj=BytesIO(files)) as archive:
+    with tarfile.open(fileobj=BytesIO(git(ROOT, "archive", revision))) as archive:
         archive.extractall(folder / "tree", filter="data")
     return build(folder / "tree", "wheel", folder)
 
@@ -135,10 +123,12 @@ class Database:
         )
 
 
-@pytest.fixture(scope="module")
-def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    folder = tmp_path_factory.mktemp("previous")
-    return environment(folder / "environment", previous_wheel(packages, folder))
+@pytest.fixture
+def installed(packages: Packages, tmp_path: Path, notice: Notice) -> Environment:
+    previous = previous_release(ROOT)
+    notice(f"rolling upgrade, the previous release: {previous.about}")
+    wheel = previous_wheel(packages, previous.revision, tmp_path)
+    return environment(tmp_path / "environment", wheel)
 
 
 def _plain(url: URL) -> str:
