@@ -398,6 +398,9 @@ class DeadLettered(Observation):
     attempts: int
     reason: Reason
     origin: Origin = field(default_factory=Origin)
+    failure: Failure | None = None
+    """What it was given up for: that of the last attempt, or why there was none. The text may quote
+    data."""
 
 
 @dataclass(slots=True)

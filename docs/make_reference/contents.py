@@ -151,9 +151,14 @@ PAGES = (
     Page(
         "monitoring.md",
         "sa_outbox.monitoring",
-        "Health, metrics and traces.",
+        "Health, metrics, traces and errors in Sentry.",
         "monitoring.md",
-        ("sa_outbox.monitoring", "sa_outbox.monitoring.prometheus", "sa_outbox.monitoring.traces"),
+        (
+            "sa_outbox.monitoring",
+            "sa_outbox.monitoring.prometheus",
+            "sa_outbox.monitoring.sentry",
+            "sa_outbox.monitoring.traces",
+        ),
     ),
     Page(
         "dashboard.md",

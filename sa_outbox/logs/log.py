@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..observe import Observation
     from ..policy.error.tracebacks import Traceback
+    from ..policy.failure import Failure
     from ..settings import LogStarts
     from .lines import Level
 
@@ -138,15 +139,15 @@ class Log:
         if isinstance(observation, OF_DELIVERIES):
             del values["origin"]
             values |= observation.origin.known
-        if isinstance(observation, AttemptFailed):
-            failure = observation.failure
-            values |= {"error": failure.error, "code": failure.code}
-            values["fingerprint"] = failure.fingerprint
+        if isinstance(observation, (AttemptFailed, DeadLettered)):
             del values["failure"]
+            if observation.failure is not None:
+                values |= _names_of(observation.failure)
+        if isinstance(observation, AttemptFailed):
             if self._messages:
-                values["message"] = failure.message
-            if failure.traceback:
-                values["exception"] = self._shown(failure.traceback)
+                values["message"] = observation.failure.message
+            if observation.failure.traceback:
+                values["exception"] = self._shown(observation.failure.traceback)
         return values
 
     def _is_repeated(self, observation: Observation) -> bool:
@@ -173,6 +174,10 @@ class Log:
         last = self._away.get(where)
         self._away[where] = pause
         return last is not None and last <= pause
+
+
+def _names_of(failure: Failure) -> dict[str, str]:
+    return {"error": failure.error, "code": failure.code, "fingerprint": failure.fingerprint}
 
 
 def _plain(value: object) -> object:

@@ -47,7 +47,9 @@ class StandardLogger:
             if value is not None and name != "exception"
         )
         below = f"\n{_text(trace)}" if isinstance(trace, dict) else ""
-        self._logger.log(level, "%s", f"{text}{shown}{below}", extra={"outbox": values})
+        # What happened is the template: what sorts records by it, as Sentry does, sorts by that.
+        template = f"{text}%s"
+        self._logger.log(level, template, f"{shown}{below}", extra={"outbox": values})
 
 
 def program_log(level: Level, starts: LogStarts) -> Log:

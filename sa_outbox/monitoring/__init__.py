@@ -8,6 +8,7 @@
 ``health.py``          an observer that knows: is it alive, is it ready
 ``server.py``          ``/healthz``, ``/readyz`` and ``/metrics``, from a thread of its own
 ``traces.py``          OpenTelemetry: spans of adding and handling (imported on use)
+``sentry.py``          Sentry: an event for each dead letter (imported on use)
 ``files/``             a dashboard for Grafana, and alert rules for Prometheus
 =====================  ============================================================================
 

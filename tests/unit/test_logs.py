@@ -143,6 +143,18 @@ class TestLines:
         (call,) = logger.calls
         assert call[:2] == ("error", "dead letter")
 
+    def test_a_dead_letter_has_class_code_and_fingerprint_of_its_last_error_and_not_its_text(
+        self, logger: Recording
+    ) -> None:
+        dead = DeadLettered("billing", ID, "order.placed", 12, 5, "attempts", Origin(), FAILURE)
+
+        Log(logger, messages=True)(dead)
+
+        ((_, _, fields),) = logger.calls
+        assert (fields["error"], fields["code"]) == ("shop.CardRefused", "card")
+        assert fields["fingerprint"] == FAILURE.fingerprint
+        assert SECRET not in str(fields)
+
     def test_a_blocked_loop_is_shown_with_its_stack(self, logger: Recording) -> None:
         Log(logger)(LoopBlocked(5.00123, "File x, line 1"))
 

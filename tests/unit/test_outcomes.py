@@ -184,6 +184,16 @@ class TestTelling:
         dead = [DeadLettered("l", UUID(int=7), "t", 7, 1, "attempts")]
         assert bench.told[1:] == (dead if outcome == "dead" else [])
 
+    def test_a_dead_letter_is_told_with_what_it_was_given_up_for(self) -> None:
+        bench = Bench()
+        item = make_item()
+        bench.outcomes.decide(item, Reject("no"))
+
+        bench.outcomes.emit([item])
+
+        (dead,) = [each for each in bench.told if isinstance(each, DeadLettered)]
+        assert dead.failure is item.failure is not None
+
     def test_a_batch_is_told_as_one_by_type_attempt_and_outcome(self) -> None:
         told: list[Observation] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -83,6 +84,17 @@ class TestLogging:
         assert text.endswith(f"\n{SHOWN}")
         assert vars(caplog.records[0])["outbox"]["exception"] == OBJECT
         assert "4111" not in text
+
+    def test_records_of_one_kind_have_one_template_whatever_their_fields(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log = program_log("info", "debug")
+        log(FAILED)
+        log(replace(FAILED, attempt=3, origin=Origin()))
+        log(STARTED)
+
+        templates = [record.msg for record in caplog.records if record.levelname == "WARNING"]
+        assert templates == ["attempt failed%s", "attempt failed%s"]
 
     def test_what_the_program_does_not_log_is_not_put_together(
         self, caplog: pytest.LogCaptureFixture

@@ -123,7 +123,7 @@ class Outcomes:
         for item in items:
             if item.outcome == "dead":
                 identity = (name, item.event_id, item.event_type, item.position, item.attempts)
-                observers.emit(DeadLettered(*identity, item.reason, _origin(item)))
+                observers.emit(DeadLettered(*identity, item.reason, _origin(item), item.failure))
 
     def _emit_settled(self, items: Iterable[InFlight]) -> None:
         observers, name = self._context.observers, self._listener.name
