@@ -59,9 +59,10 @@ _AWAY = frozenset(
             "AuthorizationError",
         ),
         *("ServiceUnavailableError",),
-        # redis-py
-        *("ConnectionError", "BusyLoadingError", "ReadOnlyError", "OutOfMemoryError"),
-        *("AuthenticationError", "NoPermissionError", "ClusterDownError", "MasterDownError"),
+        # redis-py, whose TimeoutError is not Python's
+        *("ConnectionError", "TimeoutError", "BusyLoadingError", "ReadOnlyError"),
+        *("OutOfMemoryError", "AuthenticationError", "NoPermissionError"),
+        *("ClusterDownError", "MasterDownError"),
     }
 )
 """Names of errors, or of their base classes: the clients are not imported here."""
@@ -102,7 +103,7 @@ def judge(kind: Kind, error: Exception) -> Answer:
             return with_cause(Undeliverable(str(error) or name, kind=_NEVER[name]), error)
     if "ResponseError" in names and str(error).startswith("WRONGTYPE"):
         return with_cause(Undeliverable(str(error), kind="unknown-destination"), error)
-    if isinstance(error, OSError | TimeoutError) or not _AWAY.isdisjoint(names):
+    if isinstance(error, OSError) or not _AWAY.isdisjoint(names):
         return unavailable(describe(kind), error)
     return error
 

@@ -27,7 +27,7 @@ from sa_outbox.errors import ConfigError, RelayUnavailable, Undeliverable
 from sa_outbox.relay import Message, Plain
 from sa_outbox.relay.conformance import Arrived, RelayConformance
 from sa_outbox.relay.faststream import FastStream
-from sa_outbox.relay.faststream_kinds import _AWAY, _NEVER
+from sa_outbox.relay.faststream_kinds import _AWAY, _NEVER, Kind, judge
 from tests.support import PATIENCE, kafka
 from tests.support.brokers import skip_without
 from tests.support.kafka import Cluster
@@ -266,6 +266,21 @@ class TestMaking:
 
         assert known >= _AWAY
         assert known >= _NEVER.keys()
+
+    @pytest.mark.parametrize(
+        ("kind", "error"),
+        [
+            ("redis", redis.exceptions.TimeoutError()),  # of a connection, not of Python's kind
+            ("redis", redis.exceptions.ConnectionError()),
+            ("nats", nats.errors.TimeoutError()),
+            ("rabbit", TimeoutError()),
+            ("kafka", ConnectionRefusedError()),
+        ],
+    )
+    async def test_a_broker_that_is_not_reached_in_time_is_away(
+        self, kind: Kind, error: Exception
+    ) -> None:
+        assert isinstance(judge(kind, error), RelayUnavailable)
 
 
 class TestRabbitMQ:
