@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from sa_outbox import Event, Outbox, RetryPolicy
 from sa_outbox.settings import Notify
@@ -156,13 +157,18 @@ async def test_errors_that_somebody_else_wrote_do_not_keep_a_delivery_from_being
     outbox: Outbox, producer: Producer, database: Database, consuming: Consuming, stored: str
 ) -> None:
     """Of a parked delivery, and of a held cursor."""
+
+    def overwrite() -> None:
+        for table in ("outbox_deliveries", "outbox_listeners"):
+            update = f"UPDATE {table} SET errors = CAST(:stored AS jsonb) WHERE errors <> '[]'"
+            database.rows(update, stored=stored)
+
     for name, order in (("billing", "key"), ("strict", "total")):
 
         @outbox.listener(name, on="order.*", order=order, retry=QUICK)  # type: ignore[arg-type]  # one of them
         async def charge(event: Event[Any]) -> None:
-            for table in ("outbox_deliveries", "outbox_listeners"):
-                update = f"UPDATE {table} SET errors = CAST(:stored AS jsonb) WHERE errors <> '[]'"
-                database.rows(update, stored=stored)
+            # In a thread: the other listener may be settling, and its row is locked until then.
+            await to_thread.run_sync(overwrite)
             raise ValueError("no")
 
     producer.add(1)
