@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
 
 from ..errors import ConfigError
@@ -158,7 +159,7 @@ class Listener:
         """Whether it gets an event of this type that meets these filters."""
         return self.wants(event_type) and self.is_met(met)
 
-    @property
+    @cached_property
     def handlers(self) -> tuple[Listener, ...]:
         """Itself, or each of its handlers as a listener to its event types."""
         return self.members or (self,)
@@ -169,7 +170,7 @@ class Listener:
             return self.retry
         return _RETRY if self.categories is None else self.categories.of(event_type).retry
 
-    @property
+    @cached_property
     def is_limited(self) -> bool:
         limits = (self.rate, self.tenant_concurrency, self.tenant_rate)
         return any(each is not None for each in limits)

@@ -31,11 +31,6 @@ class Backoff:
         self._max = max_seconds
         self._tries = 0
 
-    @property
-    def has_begun(self) -> bool:
-        """It has waited since the last success."""
-        return self._tries > 0
-
     def next(self) -> float:
         """Seconds to wait now."""
         self._tries += 1

@@ -75,9 +75,8 @@ class _Target:
     owed: bool = False
     engine: Engine | None = None
     not_before: float = 0.0
-    backoff: Backoff = field(
-        default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-    )
+    backoff: Backoff | None = None
+    """From the first failure to the next success."""
 
 
 @dataclass(eq=False, slots=True)
@@ -228,7 +227,8 @@ class Notifier:
             target.owed = True
             # The first failure may be a blip, or a program that stopped its own server and is about
             # to exit. A second failure shortly after is an outage.
-            again = target.backoff.has_begun
+            again = target.backoff is not None
+            target.backoff = target.backoff or Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
             self._due[target] = monotonic() + target.backoff.next()
             if again and not database.away and not self._exiting:
                 database.away = True
@@ -237,7 +237,7 @@ class Notifier:
         else:
             del self._due[target]
             target.not_before = started + INTERVAL_SECONDS
-            target.backoff.reset()
+            target.backoff = None
             if database.away:
                 database.away = False
                 log.info("NOTIFY can be sent to %s again", database.sender.name)
@@ -258,8 +258,7 @@ class Notifier:
     def _give_up(self, database: _Database) -> None:
         for target in list(database.targets.values()):
             if self._due.pop(target, None) is not None:
-                target.owed, target.engine = False, None
-                target.backoff.reset()
+                target.owed, target.engine, target.backoff = False, None, None
 
     def _exit(self) -> None:
         self._exiting = True

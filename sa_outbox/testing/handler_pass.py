@@ -129,7 +129,8 @@ class HandlerPass:
         is_batch = self._handler.call.batch
         error: BaseException | None
         try:
-            argument = call.load_all(items) if is_batch else call.load(items[0])
+            events = [call.load(item) for item in items]
+            argument = events if is_batch else events[0]
         except Exception as unreadable:  # noqa: BLE001 - an upcaster is the user's code
             error = unreadable
         else:

@@ -127,7 +127,7 @@ class OpenTransaction:
     ) -> BaseException | None:
         inner.join(self._host)
         await self.run(inner.connect, argument)
-        inner.lend()
+        inner.lend(with_door=True)
         error = await call(items, argument, session)
         if inner.abandon():
             raise HandlerTimeout(

@@ -45,14 +45,3 @@ def test_an_outage_is_reported_each_time_and_its_end_too() -> None:
     ]
     assert (was_away, outage.is_away) == (True, False)
     assert 0.05 <= pauses[0] <= 0.1 <= pauses[1] <= 0.2
-
-
-def test_it_has_begun_from_the_first_pause_until_it_succeeds() -> None:
-    backoff = Backoff()
-    begun = [backoff.has_begun]
-    backoff.next()
-    begun.append(backoff.has_begun)
-    backoff.reset()
-    begun.append(backoff.has_begun)
-
-    assert begun == [False, True, False]

@@ -289,6 +289,7 @@ def test_pauses_double_up_to_the_longest(
     notifier.poke(engine, "outbox")
 
     assert not notifier.settled(0.3)
+    assert target.backoff is not None
     assert target.backoff.next() == 0.04
     assert 2 < senders[0].attempts < 15
 

@@ -1,9 +1,9 @@
 """Calling the user's handler for one delivery.
 
 ===================  =============================================================================
-``delivery.py``      an event in flight through one listener, and loading it from its row
-``arguments.py``     what it gets: an event, or those of a batch that can be read
-``call.py``          one call: its arguments, its time limit, its errors
+``delivery.py``      an event in flight through one listener
+``arguments.py``     what it gets: an event made of its row, or those of a batch that can be read
+``call.py``          one call: its time limit, its errors
 ``deadline.py``      the time limit of a call, and what cancels it
 ``call_context.py``  the context of a call: its event for its log lines, and the report of its start
 ``thread_call.py``   the call of a sync handler, in its thread

@@ -7,11 +7,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:
-    from sa_outbox.event.event import Event
+from sa_outbox.event import stored
 
-    from .call import HandlerCall
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sa_outbox.declare.listener import Listener
+    from sa_outbox.event.event import Event
+    from sa_outbox.event.wanted import Wanted
+
     from .delivery import InFlight
+
+
+class EventLoader:
+    """Makes an event of its row, for one handler: decoded as far as that must be known before."""
+
+    def __init__(self, listener: Listener, *, is_traced: bool) -> None:
+        call, forwarding = listener.call, listener.forwarding
+        # Of a batch, an event that can't be read must fail alone; a span reads the headers.
+        load = stored.load_whole if call.batch or is_traced else stored.load_event
+        self.read: Callable[[Any, Wanted | None], Event[Any]] = (
+            load if forwarding is None else stored.load_to_forward
+        )
+        self.wanted: Wanted | None = call.payload if forwarding is None else forwarding.payload
+
+    def __call__(self, item: InFlight) -> Event[Any]:
+        event = self.read(item.row, self.wanted)
+        if item.attempts:
+            stored.now_attempt(event, item.attempts + 1)
+        return event
 
 
 class Conclusion(Protocol):
@@ -30,9 +54,9 @@ class HandlerArguments:
     """Those of one handler's calls, in one task."""
 
     def __init__(
-        self, call: HandlerCall, conclusion: Conclusion, lanes: Lanes, *, batch: bool
+        self, load: EventLoader, conclusion: Conclusion, lanes: Lanes, *, batch: bool
     ) -> None:
-        self._call = call
+        self._load = load
         self._conclusion = conclusion
         self._lanes = lanes
         self._batch = batch
@@ -41,8 +65,8 @@ class HandlerArguments:
         """Those that can be read, and what the handler gets."""
         try:
             if self._batch:
-                return items, self._call.load_all(items)
-            return items, self._call.load(items[0])
+                return items, [self._load(item) for item in items]
+            return items, self._load(items[0])
         except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
             if len(items) == 1:
                 self._conclusion.unreadable(items[0], error)
@@ -60,7 +84,7 @@ class HandlerArguments:
                 behind[item.lane].append(item)
                 continue
             try:
-                events.append(self._call.load(item))
+                events.append(self._load(item))
                 good.append(item)
             except BaseException as unreadable:  # noqa: BLE001 - an upcaster is the user's code
                 behind[item.lane] = []

@@ -1,4 +1,4 @@
-"""Call a handler: its arguments, its time limit, its errors."""
+"""Call a handler: its time limit, its errors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sa_outbox.event.causation import HandledBatch, handled
 from sa_outbox.event.event import left_results
 from sa_outbox.observe import HandlerIgnoredCancel
 
+from .arguments import EventLoader
 from .call_context import Prelude, has_changed, isolated
 from .deadline import Deadline, Interrupted
 from .returned import ReturnedValues
@@ -79,10 +80,7 @@ class HandlerCall:
         """Whether ``sweep`` may be used."""
         self.can_chain: bool = self._tracing is None and not (call.is_async or call.batch)
         """Whether a thread may call it for one event after the other."""
-        # Of a batch, an event that can't be read must fail alone; a span reads the headers.
-        load = stored.load_whole if call.batch or self._tracing is not None else stored.load_event
-        self._load = load if listener.forwarding is None else stored.load_to_forward
-        self._wanted = call.payload if listener.forwarding is None else listener.forwarding.payload
+        self.load: EventLoader = EventLoader(listener, is_traced=self._tracing is not None)
         self.give_way_at: float = 0.0
         self._context_is_used = False
         self.prelude: Prelude = Prelude(listener, observers, owner)
@@ -94,15 +92,6 @@ class HandlerCall:
         """In a thread: the next of several calls begins."""
         self.argument = event
         self.deadline.goes_on(monotonic())
-
-    def load(self, item: InFlight) -> Event[Any]:
-        event = self._load(item.row, self._wanted)
-        if item.attempts:
-            stored.now_attempt(event, item.attempts + 1)
-        return event
-
-    def load_all(self, items: Sequence[InFlight]) -> list[Event[Any]]:
-        return [self.load(item) for item in items]
 
     async def __call__(
         self, items: Sequence[InFlight], argument: Any, session: Any = None
@@ -175,8 +164,8 @@ class HandlerCall:
         unreadable: Callable[[InFlight, BaseException], None],
     ) -> tuple[InFlight, BaseException] | None:
         """What every event costs is spent here."""
-        handler, load, deadline = self.handler, self._load, self.deadline
-        wanted = self._wanted
+        handler, deadline = self.handler, self.deadline
+        read, wanted = self.load.read, self.load.wanted
         prelude, now = self.prelude.begin(), monotonic()
         while not (feed.is_stopping or gate.is_closed):
             item = take()
@@ -184,7 +173,7 @@ class HandlerCall:
                 return None
             item.outcome, item.failure = "done", None
             try:
-                event = self.argument = load(item.row, wanted)
+                event = self.argument = read(item.row, wanted)
             except BaseException as error:  # noqa: BLE001 - an upcaster is the user's code
                 unreadable(item, error)
                 continue

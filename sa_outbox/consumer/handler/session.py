@@ -102,15 +102,16 @@ class HandlerSession(OutboxSession):
         if setting is not None:
             connection.execute(set_tenant(setting), {"tenant": argument.tenant or ""})
 
-    def lend(self) -> None:
-        """Guard the transaction that was begun."""
+    def lend(self, *, with_door: bool) -> None:
+        """Guard the transaction that was begun. *with_door*: its handler is called in a thread."""
         self._root = self.get_transaction()
         self.lent = self._connected
         self._begun = self.lent.get_transaction()
         if self.outbox_host is None:
             # Session.commit is refused below; the connection's own would bypass it.
             event.listen(self.lent, "commit", self.refuse_commit)
-        self._door = ThreadDoor()
+        if with_door:
+            self._door = ThreadDoor()
         self.guarded = True
 
     def take_back(self) -> HandlerMustNotCommit | None:

@@ -51,7 +51,7 @@ class Station:
         has_session = self.transaction is not None
         self.conclusion: Conclusion = Conclusion(port, parts, backoff, has_session=has_session)
         self.arguments: HandlerArguments = HandlerArguments(
-            self.call, self.conclusion, parts.lanes, batch=parts.listener.call.batch
+            self.call.load, self.conclusion, parts.lanes, batch=parts.listener.call.batch
         )
 
 

@@ -27,7 +27,9 @@ class RelayBackoff:
         self, listener: Listener, emit: Callable[[Observation], object], outages: RelayOutages
     ) -> None:
         own = None if listener.forwarding is None else listener.forwarding.max_pause
-        self._backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS if own is None else own)
+        self._max_pause = MAX_PAUSE_SECONDS if own is None else own
+        self._backoff: Backoff | None = None
+        """From the first failure until it answers."""
         self._name = listener.name
         self._emit = emit
         self._outages = outages
@@ -36,10 +38,11 @@ class RelayBackoff:
 
     @property
     def is_away(self) -> bool:
-        return self._backoff.has_begun
+        return self._backoff is not None
 
     def turned_away(self, error: RelayUnavailable) -> None:
         # Waits later, outside of the gate: other listeners have nothing to do with it.
+        self._backoff = self._backoff or Backoff(FIRST_PAUSE_SECONDS, self._max_pause)
         self.pause = self._backoff.next()
         why = type(error if error.__cause__ is None else error.__cause__).__name__
         self._outages.turned_away(self._name, why, monotonic())
@@ -47,7 +50,7 @@ class RelayBackoff:
 
     def answered(self) -> None:
         """It was unreachable, and is not any more."""
-        self._backoff.reset()
+        self._backoff = None
         self._emit(RelayBack(self._name))
 
     async def wait(self) -> None:

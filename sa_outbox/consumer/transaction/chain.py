@@ -114,7 +114,7 @@ class ThreadChain:
             session = self._make_session()
             session.join(self._host)
             session.connect(event)
-            session.lend()
+            session.lend(with_door=False)  # the chain has one for all of them
             self.session = session
             handled.set(event)
             call.prelude.play([item])

@@ -69,8 +69,6 @@ class JoinedEvents:
 
     async def take_more(self, group: Group, host: LentSession) -> None:
         """Handle what else waits, in this transaction. Then the server can commit all of it."""
-        if not group.wants_more(host.inner.savepoints):
-            return
         savepoint = EventSavepoint(host)
         try:
             while group.wants_more(host.inner.savepoints):

@@ -59,7 +59,7 @@ class LentSession:
             await self.run(inner.connect, argument)
         else:
             inner.connect(argument)  # sends nothing: no hook of the user's does
-        inner.lend()
+        inner.lend(with_door=not self.is_async)
 
     async def is_lost(self) -> bool:
         """Whether its connection is dead; asks."""

@@ -91,7 +91,7 @@ class HandlerTransaction:
         has_begun = False
         try:
             await self._connect(group.items, session, argument)
-            session.inner.lend()
+            session.inner.lend(with_door=not session.is_async)
             self._backend = session.inner.backend_pid()
             has_begun = True
             error = await self.attempt_in(group.items, argument, session, session)
@@ -106,7 +106,8 @@ class HandlerTransaction:
                 return error
             if wrong is not None:
                 return wrong
-            await self._joined.take_more(group, session)
+            if group.wants_more(session.inner.savepoints):
+                await self._joined.take_more(group, session)
             return await self._commit(group.items, session)
         except anyio.get_cancelled_exc_class():
             outage = self._outage()
