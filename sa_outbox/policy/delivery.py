@@ -68,9 +68,20 @@ def is_legal(before: State, outcome: Outcome) -> bool:
     return after == before or after in TRANSITIONS[before]
 
 
+class IllegalMove(Exception):
+    """An outcome that may not be written of a delivery in its state: a bug in this package, found
+    before anything was written."""
+
+    def __init__(self, before: State, outcome: Outcome) -> None:
+        super().__init__(
+            f"a bug in sa_outbox: {outcome!r} must not be written of a delivery that is {before}"
+        )
+
+
 Reason: TypeAlias = Literal["attempts", "rejected", "final", "crashes", "refused"]
 """Why a delivery was given up: attempts used up, ``Reject``, an error of ``final_on`` (or none of
-``retry_on``), it crashed the process, or the database can't read the event or write its outcome."""
+``retry_on``), it crashed the process, or its outcome can't be written: the database can't read the
+event or write that, or it would be an illegal move."""
 
 
 @dataclass(frozen=True, slots=True)

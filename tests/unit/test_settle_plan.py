@@ -18,7 +18,7 @@ from sa_outbox.consumer.lease.lease import Lease
 from sa_outbox.consumer.position.progress import Saved
 from sa_outbox.consumer.settle.writes import Write, plan
 from sa_outbox.database.tables import tables
-from sa_outbox.policy.delivery import Outcome
+from sa_outbox.policy.delivery import IllegalMove, Outcome, is_legal
 from sa_outbox.policy.failure import Failure
 from sa_outbox.settings import Names
 
@@ -136,13 +136,17 @@ class TestHold:
 
 class TestParked:
     @pytest.mark.parametrize(
-        ("outcome", "state", "delay"),
-        [("park", "parked", 1.5), ("schedule", "scheduled", 1.5), ("behind", "behind", None)],
+        ("outcome", "state", "delay", "failure"),
+        [
+            ("park", "parked", 1.5, FAILURE),
+            ("schedule", "scheduled", 1.5, FAILURE),
+            ("behind", "behind", None, None),
+        ],
     )
     def test_each_is_written_with_its_state(
-        self, outcome: Outcome, state: str, delay: float | None
+        self, outcome: Outcome, state: str, delay: float | None, failure: Failure | None
     ) -> None:
-        item = make_item(outcome, attempts=1, delay=1.5, failure=FAILURE)
+        item = make_item(outcome, attempts=1, delay=1.5, failure=failure)
 
         writes = planned(item)
 
@@ -152,7 +156,7 @@ class TestParked:
                 "state": state,
                 "delay": delay,
                 "attempts": 1,
-                "failure": FAILURE.as_json(),
+                "failure": None if failure is None else failure.as_json(),
             }
         ]
 
@@ -162,7 +166,8 @@ class TestParked:
         assert document_of(writes, "park")[0]["failure"] is None
 
     def test_all_of_them_are_one_statement_in_their_order(self) -> None:
-        items = [make_item("park", key="a"), make_item("behind", key="a"), make_item("schedule")]
+        failed = make_item("park", key="a", failure=FAILURE)
+        items = [failed, make_item("behind", key="a"), make_item("schedule")]
 
         document = document_of(planned(*items), "park")
 
@@ -266,7 +271,9 @@ class TestPromotion:
         assert self.promoted(*items) == ["a", "b", "c"]
 
     def test_nothing_waits_behind_one_without_a_key_or_without_a_row(self) -> None:
-        assert self.promoted(make_item("park"), make_item("done", key="k")) == []
+        parked, done = make_item("park", failure=FAILURE), make_item("done", key="k")
+
+        assert self.promoted(parked, done) == []
 
     def test_those_that_go_behind_are_written_before(self) -> None:
         writes = names(planned(make_item("behind", key="k"), make_item("done", state="parked")))
@@ -292,23 +299,53 @@ class TestErrors:
         assert "remember_error" not in names(planned(make_item("behind"), make_item("done")))
 
 
+class TestIllegalMoves:
+    @pytest.mark.parametrize(
+        "item",
+        [
+            make_item("behind", state="parked"),
+            make_item("behind", failure=FAILURE),
+            make_item("park"),
+            make_item("schedule", state="parked"),
+            make_item("withdraw", state="behind"),
+        ],
+        ids=lambda item: f"{item.state_before}-{item.outcome}",
+    )
+    def test_none_is_planned(self, item: InFlight) -> None:
+        with pytest.raises(IllegalMove, match=f"{item.outcome!r}.* that is {item.state_before}"):
+            planned(make_item("done"), item)
+
+    @pytest.mark.parametrize("state", ["", "scheduled", "parked", "behind"])
+    @pytest.mark.parametrize("aside", [False, True])
+    def test_whatever_has_not_ended_can_become_a_dead_letter(
+        self, state: Any, *, aside: bool
+    ) -> None:
+        """As an illegal move does."""
+        item = make_item("dead", state=state, failure=FAILURE, aside=aside)
+
+        assert names(planned(item))[0] == "bury"
+
+
+KINDS = [
+    (outcome, state, failure)
+    for outcome in get_args(Outcome)
+    for state in ("", "parked", "behind", "scheduled")
+    for failure in (None, FAILURE)
+    if is_legal(make_item(outcome, state=state, failure=failure).state_before, outcome)
+    and not (outcome == "hold" and (state or failure is None))
+    and not (outcome == "done" and failure is not None)
+    and not (outcome == "dead" and failure is None)
+]
+"""Outcome, state and failure of every delivery that can be settled."""
+
+
 @st.composite
 def items(draw: st.DrawFn) -> list[InFlight]:
     found: list[InFlight] = []
     for position in range(11, 11 + draw(st.integers(0, 8))):
-        state = draw(st.sampled_from(["", "parked", "behind", "scheduled"]))
-        outcomes = [outcome for outcome in get_args(Outcome) if outcome != "hold" or not state]
-        outcome = draw(st.sampled_from(outcomes))
-        failed = outcome in ("hold", "dead") or (outcome != "behind" and draw(st.booleans()))
-        found.append(
-            make_item(
-                outcome,
-                position=position,
-                key=draw(st.sampled_from([None, "a", "b"])),
-                state=state,
-                failure=FAILURE if failed and outcome != "done" else None,
-            )
-        )
+        outcome, state, failure = draw(st.sampled_from(KINDS))
+        key = draw(st.sampled_from([None, "a", "b"]))
+        found.append(make_item(outcome, position=position, key=key, state=state, failure=failure))
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sa_outbox.event.row import MATCHES, PAYLOAD
+from sa_outbox.policy.delivery import IllegalMove
 from sa_outbox.policy.failure import Failure, describe
 from sa_outbox.sql.log.large_events import BUDGET, SMALL
 
@@ -198,10 +199,11 @@ async def set_aside(
 def condemn(
     item: InFlight, error: Exception, redact: Callable[[str], str] | None, without: tuple[Part, ...]
 ) -> None:
-    """Make it a dead letter, because the database refuses it."""
+    """Make it a dead letter, because the database refuses it, or we do."""
     item.outcome, item.reason, item.without = "dead", "refused", without
     kept = describe(error, attempt=item.attempts, redact=redact)
-    message = f"the database refuses this event: {kept.message}"
+    ours = isinstance(error, IllegalMove)
+    message = kept.message if ours else f"the database refuses this event: {kept.message}"
     if without:
         named = ", ".join(without).replace("texts", "event type, key and tenant")
         message += f" (not copied in full: {named}; the log has it, at id {item.position})"

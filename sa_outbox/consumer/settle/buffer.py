@@ -16,6 +16,7 @@ import anyio
 from sa_outbox.errors import LeaseLost
 from sa_outbox.event.row import ID
 from sa_outbox.policy.backoff import Backoff
+from sa_outbox.policy.delivery import IllegalMove
 
 from ..connection.errors import is_refusal, is_transient, is_unreachable
 from ..fault.refusals import PARTS, condemn, is_unattempted
@@ -90,15 +91,15 @@ class SettlementBuffer:
     async def _write_all(self, items: list[InFlight]) -> list[InFlight]:
         """Write the outcomes of *items*, in one transaction; and of what follows behind them.
 
-        If the database refuses that, it refuses one of them: each half is written for itself, and
-        the one that is left becomes a dead letter. Returns all that were written.
+        If the database refuses that, or a move is illegal, it is because of one of them: each half
+        is written for itself, the last is made a dead letter. Returns all that were written.
         """
         followed = {item: self._follow(item) for item in items if item.outcome == "park"}
         written = [*items, *chain.from_iterable(followed.values())]
         try:
             await self._write(written)
         except Exception as error:
-            if not is_refusal(error):
+            if not (is_refusal(error) or isinstance(error, IllegalMove)):
                 raise
             for those in followed.values():
                 self._unfollow(those)
@@ -113,7 +114,7 @@ class SettlementBuffer:
     async def _give_up(self, item: InFlight, error: Exception) -> None:
         """The outcome of *item* can't be written: bury it, at last with as little as possible. If
         even that is refused, the event is not to blame."""
-        if item.outcome == "hold":  # all of it is in the listener's row
+        if item.outcome == "hold":  # all of it is in the listener's row, and its lane has it again
             raise error
         item.aside = item.aside or item.outcome in ("behind", "withdraw") or is_unattempted(item)
         condemn(item, error, self._context.redact, ())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sa_outbox.event.row import ID, KEY
-from sa_outbox.policy.delivery import OUTCOMES
+from sa_outbox.policy.delivery import OUTCOMES, IllegalMove, is_legal
 
 from ..position.gaps import NO_GAPS
 
@@ -49,11 +49,16 @@ def plan(
     """The statements that settle *items* and move the cursor from *old* to *new*, in order.
 
     *holding*: another event waits for its next attempt, and its errors are in the listener's row.
+
+    Raises :class:`IllegalMove`. That an event without a row is done needs no check.
     """
     # Of these more is to be written than the cursor.
     special = [
         item for item in items if item.outcome != "done" or item.state or item.result is not None
     ]
+    for item in special:
+        if not is_legal(item.state_before, item.outcome):
+            raise IllegalMove(item.state_before, item.outcome)
     writes = _of_their_own(statements, lease, special) if special else []
     moved = {
         **lease.term,

@@ -9,6 +9,7 @@ import anyio
 from sqlalchemy.exc import SQLAlchemyError
 
 from sa_outbox.errors import LeaseLost
+from sa_outbox.policy.delivery import IllegalMove
 
 from ..connection.connections import best_effort
 from ..fault.attribution import Again, Lost, Refused, is_dead, meaning_of
@@ -141,7 +142,10 @@ class Committer:
                 raise self._lease.lost()
             gone = self._settlement.leaves(items)
             new = self._progress.after(gone)
-            writes = self._settlement.plan_in_session(items, new)
+            try:
+                writes = self._settlement.plan_in_session(items, new)
+            except IllegalMove as bug:
+                return bug
             found: BaseException | None = None
             try:
                 # Shielded, with a limit: cancelled in a COMMIT, nobody would know its outcome; and

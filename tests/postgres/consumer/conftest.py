@@ -278,7 +278,7 @@ def outbox(notify: Notify) -> Outbox:
 
 
 @pytest.fixture(autouse=True)
-def only_legal_moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def illegal_moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Whatever a test leads to: no delivery is settled by a move that is not in the table."""
     illegal: list[str] = []
 
@@ -288,7 +288,7 @@ def only_legal_moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return plan(statements, lease, items, **options)
 
     monkeypatch.setattr(buffer, "plan", checked)
-    yield
+    yield illegal
     assert illegal == []
 
 
