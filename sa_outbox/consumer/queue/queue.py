@@ -75,8 +75,8 @@ class Queue:
         self._pace = Pace(listener)
         self._fresh: dict[tuple[str, int], Sequence[Any]] = {}
         """What a claim returned, until a loop has it."""
-        self._began: dict[Lease, tuple[int, float]] = {}
-        """How many events a claim returned, and when."""
+        self._timed: dict[Lease, tuple[RangeSource, float]] = {}
+        """What a claim returned, and when a loop began with it."""
         self._requests = CancelRequests(context, listener.name)
         self._isolation = Isolation(context, listener.name, context.refusals[listener.name])
         self._offered: Sequence[Any] = ()
@@ -162,9 +162,10 @@ class Queue:
             self._fresh.pop(lease.key, None)
         if lease.is_lost:
             self._claimer.doubt()  # its events may be unclaimed again: a pooler hid a crash
-        count, began = self._began.pop(lease, (0, 0.0))
-        if count and lease.is_over:
-            self._pace.ended(count, monotonic() - began)
+        timed = self._timed.pop(lease, None)
+        if timed is not None and lease.is_over:
+            source, began = timed
+            self._pace.ended(monotonic() - began, source.handling)
 
     def doubt(self) -> None:
         """A connection has ended: forget what was read or written before."""
@@ -201,7 +202,6 @@ class Queue:
         else:
             self._fresh[lease.key] = taken.rows
             count = len(taken.rows)
-            self._began[lease] = count, monotonic()
         self._context.observers.emit(
             RangeTaken(lease.listener, lease.part, count, lease.crashes > 0)
         )
@@ -222,13 +222,17 @@ class Queue:
         return "again"
 
     def _loop(self, lease: Lease) -> DeliveryLoop[RangeSource]:
-        return range_loop(
+        rows = self._fresh.pop(lease.key, None)
+        loop = range_loop(
             self._context,
             self.listener,
             lease,
-            self._fresh.pop(lease.key, None),
+            rows,
             read=self._read,
             slots=self._slots,
             limits=self._limits,
             changed=self.wake,
         )
+        if rows:
+            self._timed[lease] = loop.source, monotonic()
+        return loop

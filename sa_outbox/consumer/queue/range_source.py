@@ -74,6 +74,11 @@ class RangeSource:
     def is_finished(self) -> bool:
         return self.size > 0 and not self._progress.unsettled
 
+    @property
+    def handling(self) -> list[float]:
+        """How many seconds its handlers took, for each event."""
+        return [item.seconds for item in self._items]
+
     async def begin(self) -> Sequence[InFlight] | None:
         rows = await self._read_again() if self._rows is None else self._rows
         self._rows = None

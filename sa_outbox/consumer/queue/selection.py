@@ -27,10 +27,15 @@ TARGET_RANGE_SECONDS = 1.0
 MAX_CONCURRENT_RANGES = 8
 LOCKED_RETRY_SECONDS = 0.1
 """Seconds until something that is free, but that somebody has locked, is tried again."""
+MAX_GROWTH = 32
+"""A range has at most this many times the events of the last: those may have been easy ones."""
 USUAL, AT_SPEED = 500, 2000
 """Events in a range if the handlers are so fast that this is a fraction of a second's work, and
 have no session, no batches and no limits. A listener with a smaller ``batch_size`` than the default
 wants small ranges."""
+FAST_SECONDS = 0.05
+"""Handlers are fast that take less for a whole range. Slower ones gain nothing by ranges larger
+than ``batch_size``, and one process would work on the last of these while others are idle."""
 
 
 def leaving(position: int, gaps: Gaps, taken: Iterable[int]) -> tuple[int, Gaps]:
@@ -146,8 +151,8 @@ class Pace:
         call = listener.call
         self._least = min(listener.concurrency, listener.batch_size)
         self._full = self._most = listener.batch_size
-        is_plain = call.session == "none" and not call.batch and not listener.is_limited
-        if is_plain and self._most >= USUAL:
+        self._is_plain = call.session == "none" and not call.batch and not listener.is_limited
+        if self._is_plain and self._most >= USUAL:
             self._most = max(self._most, AT_SPEED)
         # With a session, each event is settled by itself, one after the other within a range.
         side_by_side = min(listener.concurrency, MAX_CONCURRENT_RANGES)
@@ -158,11 +163,30 @@ class Pace:
         self.ranges: int = self._usual_ranges
         """How many this process may hold. At speed one more: the next is read meanwhile."""
 
-    def ended(self, events: int, seconds: float) -> None:
-        """A range of *events* events took *seconds*."""
-        if seconds > 2 * TARGET_RANGE_SECONDS:
+    def ended(self, seconds: float, handling: Sequence[float]) -> None:
+        """A range took *seconds*, and its handlers *handling* seconds, for each of its events."""
+        # With a session, an event's commit takes longer than its handler.
+        growth = self._growth(seconds, sum(handling) if self._is_plain else seconds)
+        if growth < 1:
             self.size = max(self._least, self.size // 2)
-        elif seconds < TARGET_RANGE_SECONDS / 2 and 2 * events >= self.size:
-            factor = 4 if seconds < TARGET_RANGE_SECONDS / 8 else 2
-            self.size = max(self.size, min(self._most, factor * events))
+        elif 2 * len(handling) >= self.size:
+            self.size = max(self.size, min(self._most, int(growth * len(handling))))
+        if self.size > self._full and _median(handling) * self._most > FAST_SECONDS:
+            self.size = self._full
         self.ranges = self._usual_ranges + (self.size > self._full)
+
+    @staticmethod
+    def _growth(seconds: float, handling: float) -> float:
+        """How many times as large the next range may be."""
+        if handling * MAX_GROWTH < FAST_SECONDS:
+            # What took longer are the claim, and the turns of other listeners.
+            return MAX_GROWTH
+        if seconds < TARGET_RANGE_SECONDS / 2:
+            return min(MAX_GROWTH, TARGET_RANGE_SECONDS / seconds)
+        return 1 if seconds <= 2 * TARGET_RANGE_SECONDS else 0.5
+
+
+def _median(numbers: Sequence[float]) -> float:
+    """About; not the mean, to which one call adds much while others have the processor. Pure."""
+    few = sorted(numbers[:: 1 + len(numbers) // 50])
+    return few[len(few) // 2]
