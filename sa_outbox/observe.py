@@ -404,6 +404,15 @@ class DeadLettered(Observation):
 
 
 @dataclass(slots=True)
+class AlertsSwallowed(Observation):
+    """Alerts are missing in the log: a rule or trigger on it has swallowed them. What they are
+    about is written all the same; ``sa-outbox doctor`` names the rule or trigger."""
+
+    alerts: int
+    """How many."""
+
+
+@dataclass(slots=True)
 class BacklogMeasured(Observation):
     """A listener's backlog, read from the database every ``measure_interval``. Only for observers
     that want it: those with a true attribute ``wants_measures``."""

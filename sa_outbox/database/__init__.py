@@ -5,6 +5,7 @@
 ``tables.py``            the tables as SQLAlchemy Core knows them
 ``rights.py``            which rights each kind of role needs, as data
 ``faults.py``            what a person can fix when the database refuses
+``swallowed.py``         notices events that a rule or a trigger on the log has swallowed
 ``statement_runner.py``  runs a statement for a caller: errors tell what to fix
 =======================  =========================================================================
 

@@ -44,6 +44,7 @@ LINES: dict[type[Observation], tuple[Level, str]] = {
     observe.BatchSettled: ("debug", "batch settled"),
     observe.EventsAdded: ("debug", "events added"),
     observe.DeadLettered: ("error", "dead letter"),
+    observe.AlertsSwallowed: ("error", "alerts swallowed"),
     observe.BacklogMeasured: ("debug", "backlog measured"),
     observe.CaughtUp: ("debug", "caught up"),
     observe.SuspectAttempted: ("warning", "suspect attempted"),

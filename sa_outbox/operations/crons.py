@@ -18,6 +18,7 @@ from sa_outbox.sql.people import crons as sql
 from sa_outbox.sql.people import listener_changes
 from sa_outbox.sql.people.audit import record_added
 from sa_outbox.sql.server.notify import notify
+from sa_outbox.sql.server.transactions import abort
 
 from .statement_runner import OperatorRunner
 
@@ -88,7 +89,7 @@ def run_cron(
 
     Returns the event's id; None if its row has changed since *seen*: it has ticked, or somebody
     else was faster. Raises :class:`ConfigError` for a cron that the program does not declare, or
-    that no consumer has registered.
+    that no consumer has registered; :class:`NotWritten` if a rule or trigger swallows the event.
     """
     recurring = _declared(declared, name)
     runner = OperatorRunner(connection, tables, _RUNS)
@@ -98,7 +99,7 @@ def run_cron(
             return None
         raise ConfigError(f"no consumer has registered the cron {name!r} yet: start one")
     event_id, row = recurring.once_more(rows[0]["now"], operator.who)
-    runner.rows(insert_events(tables), document=f"[{row}]")
+    runner.add_events(insert_events(tables), [row], abort=abort())
     if records_added:
         runner.rows(record_added(tables), document=f"[{row}]")
     runner.rows(

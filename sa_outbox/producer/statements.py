@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from ..sql.log.events import claim_idempotency_keys, insert_events
 from ..sql.people.audit import record_added
+from ..sql.server.transactions import abort
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sqlalchemy import Insert
+    from sqlalchemy import Insert, TextClause
     from sqlalchemy.sql.dml import ReturningInsert
 
     from ..database.tables import Tables
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    __slots__ = ("claim", "insert", "record")
+    __slots__ = ("abort", "claim", "insert", "record")
 
     def __init__(self, tables: Tables, settings: Settings) -> None:
-        # SQLAlchemy keeps it for INSERT only on request: the number of rows written.
-        self.insert: Insert = insert_events(tables).execution_options(preserve_rowcount=True)
+        self.insert: Insert = insert_events(tables)
+        self.abort: TextClause = abort()
         self.claim: ReturningInsert[str, str, str, UUID] = claim_idempotency_keys(tables)
         self.record: Insert | None = record_added(tables) if settings.audit == "all" else None

@@ -7,7 +7,6 @@ raises, every event that was not written is pending again, so that a second comm
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import inspect
@@ -15,10 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import object_session
 
 from ..database.faults import code_of, raise_if_fixable
-from ..errors import DuplicateEvent, NotAtomic, NotWritten, OutboxError
+from ..database.swallowed import abort_if_swallowed
+from ..errors import DuplicateEvent, NotAtomic, OutboxError
 from ..event.codec import encode_plain
 from ..event.event import now_duplicate
-from ..sql.server.transactions import abort
 from . import capture, internals
 from .binds import bind_of, check_binds
 from .entity import give_back
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from .pending import Pending
 
 _ROUNDS: Final = 100
-_UNKNOWN: Final = -1
-"""What a driver that does not count rows reports."""
 _STATEMENT_BYTES: Final = 8_388_608
 """A statement carries about this much at most: the server parses the document in memory."""
 
@@ -137,9 +134,8 @@ class Writer:
             return
         document = _Document("[" + ",".join(row for _, row in rows) + "]")
         written = self._execute(connection, statements.insert, {"document": document}).rowcount
-        if written not in (len(rows), _UNKNOWN):
-            _abort(connection)
-            raise NotWritten(self._settings.names.table(), expected=len(rows), written=written)
+        names, abort = self._settings.names, statements.abort
+        abort_if_swallowed(connection, names, expected=len(rows), written=written, abort=abort)
         if statements.record is not None:
             self._execute(connection, statements.record, {"document": document})
         ledger.wrote_on = connection.engine
@@ -226,12 +222,6 @@ class Writer:
             if code.startswith(QUOTING):
                 raise without_data(error, code) from None
             raise
-
-
-def _abort(connection: Connection) -> None:
-    """Make sure that nobody commits what this transaction or savepoint wrote."""
-    with suppress(DBAPIError):
-        connection.execute(abort())
 
 
 def _sorted_out(session: Session, taken: list[Pending]) -> tuple[list[Pending], list[Pending]]:

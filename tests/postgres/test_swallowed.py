@@ -12,37 +12,17 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_outbox import Outbox
 from sa_outbox.errors import NotWritten
+from sa_outbox.operations.crons import run_cron
+from sa_outbox.operations.operator import Operator
 from tests.postgres.conftest import Setup, setup_of
 from tests.support.shop import Order
-
-SWALLOWING = {
-    "a rule": ["CREATE RULE forget AS ON INSERT TO outbox DO INSTEAD NOTHING"],
-    "a trigger": [
-        (
-            "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$BEGIN IF NEW.event_type = 'keep' THEN RETURN NEW; END IF; RETURN NULL; END$$"
-        ),
-        "CREATE TRIGGER swallow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION swallow()",
-    ],
-}
-GONE = (
-    "DROP RULE IF EXISTS forget ON outbox",
-    "DROP TRIGGER IF EXISTS swallow ON outbox",
-    "DROP FUNCTION IF EXISTS swallow",
-)
-
-
-def run(engine: Engine, *statements: str) -> None:
-    with engine.begin() as connection:
-        for each in statements:
-            connection.execute(text(each))
+from tests.support.swallowing import SWALLOWING, swallowed_by
 
 
 @pytest.fixture(params=SWALLOWING)
 def swallowing(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
-    run(engine, *SWALLOWING[request.param])
-    yield engine
-    run(engine, *GONE)
+    with swallowed_by(request.param, engine):
+        yield engine
 
 
 @pytest.fixture(params=["psycopg", "psycopg2"])
@@ -68,35 +48,26 @@ def test_a_commit_whose_events_are_swallowed_raises_and_keeps_nothing(on_driver:
 def test_a_transaction_of_which_a_part_was_swallowed_can_not_be_committed(
     engine: Engine, setup: Setup
 ) -> None:
-    run(engine, *SWALLOWING["a trigger"])
-    try:
-        with setup.maker() as session:
-            setup.outbox.add(session, "keep")
-            setup.outbox.add(session, "lose")
-            with pytest.raises(NotWritten) as refused:
-                session.commit()
-            run_on = refused.value
-            with pytest.raises(DBAPIError):
-                session.commit()
-            session.rollback()
-    finally:
-        run(engine, *GONE)
+    with swallowed_by("a trigger", engine), setup.maker() as session:
+        setup.outbox.add(session, "keep")
+        setup.outbox.add(session, "lose")
+        with pytest.raises(NotWritten) as refused:
+            session.commit()
+        with pytest.raises(DBAPIError):
+            session.commit()
+        session.rollback()
 
-    assert (run_on.expected, run_on.written) == (2, 1)
+    assert (refused.value.expected, refused.value.written) == (2, 1)
     assert setup.rows() == []
 
 
 def test_a_savepoint_whose_events_are_swallowed_is_rolled_back_alone(
     engine: Engine, setup: Setup
 ) -> None:
-    run(engine, *SWALLOWING["a trigger"])
-    try:
-        with setup.maker.begin() as session:
-            setup.outbox.add(session, "keep")
-            with pytest.raises(NotWritten), session.begin_nested():
-                setup.outbox.add(session, "lose")
-    finally:
-        run(engine, *GONE)
+    with swallowed_by("a trigger", engine), setup.maker.begin() as session:
+        setup.outbox.add(session, "keep")
+        with pytest.raises(NotWritten), session.begin_nested():
+            setup.outbox.add(session, "lose")
 
     assert setup.types() == ["keep"]
 
@@ -119,14 +90,31 @@ async def test_the_same_with_asyncpg(migrated_url: URL, swallowing: Engine) -> N
         assert _count(connection) == 0
 
 
+def test_a_cron_run_by_hand_whose_event_is_swallowed_raises_and_records_nothing(
+    engine: Engine, swallowing: Engine
+) -> None:
+    outbox = Outbox(notify="off", audit="all")
+    outbox.cron("0 3 * * *", "sweep", time_zone="UTC")
+    with engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO outbox_crons (name, last_tick) VALUES ('sweep', now())")
+        )
+
+    with engine.connect() as connection:
+        with pytest.raises(NotWritten, match="0 of 1 events"):
+            run_cron(connection, outbox.tables, outbox.crons, "sweep", Operator(who="grace"))
+        with pytest.raises(DBAPIError):
+            connection.execute(text("SELECT 1"))  # nobody commits what was before
+
+    with engine.connect() as connection:
+        assert _count(connection) == 0
+        assert connection.execute(text("SELECT count(*) FROM outbox_audit")).scalar_one() == 0
+
+
 def test_a_trigger_that_keeps_all_events_is_no_fault(engine: Engine, setup: Setup) -> None:
-    run(engine, *SWALLOWING["a trigger"])
-    try:
-        with setup.maker.begin() as session:
-            for _ in range(3):
-                setup.outbox.add(session, "keep")
-    finally:
-        run(engine, *GONE)
+    with swallowed_by("a trigger", engine), setup.maker.begin() as session:
+        for _ in range(3):
+            setup.outbox.add(session, "keep")
 
     assert setup.types() == ["keep"] * 3
 

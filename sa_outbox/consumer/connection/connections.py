@@ -116,9 +116,14 @@ class Connection:
         found: list[Any] = await fetch(query.sql, *query.arguments(values), timeout=self.timeout)
         return found
 
-    async def value(self, query: Query, /, **values: Any) -> Any:
+    async def count(self, query: Query, /, **values: Any) -> int:
+        """Run a statement that writes rows and returns none; how many it has written."""
         arguments = query.arguments(values)
-        return await self.driver.fetchval(query.sql, *arguments, timeout=self.timeout)
+        status = await self.driver.execute(query.sql, *arguments, timeout=self.timeout)
+        return int(status.rpartition(" ")[2])  # "INSERT 0 3"
+
+    async def value(self, query: Query, /, **values: Any) -> Any:
+        return await self.driver.fetchval(query.sql, *query.arguments(values), timeout=self.timeout)
 
     async def run(self, query: Query, /) -> None:
         """Run a statement that returns nothing and should not be cached: DDL."""

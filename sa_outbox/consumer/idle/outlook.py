@@ -11,10 +11,11 @@ from sa_outbox.sql.listener.deliveries import next_due_of_all
 from ..connection.connections import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
-    from sa_outbox.declare.recurring import Recurring
+    from sa_outbox.declare.recurring import Crons, Recurring
 
+    from ..shared.context import ConsumerContext
     from ..supervisor import Supervisor
 
 
@@ -23,7 +24,8 @@ class Due:
     """Seconds, or None if there is no such time."""
 
     own: float | None
-    """Until something that is known is due: a retry, a scheduled event, a cron."""
+    """Until something that is known is due: a retry, a scheduled event, a cron. 0: a tick that has
+    passed has no event yet, because the database refused it."""
     others: float | None
     """Until what another consumer holds would be free if that consumer has died."""
 
@@ -38,7 +40,7 @@ async def committed_to(services: Supervisor) -> int | None:
     return None if row["holders"] else int(row["ceiling"])
 
 
-async def due(services: Supervisor, crons: Iterable[Recurring]) -> Due:
+async def due(services: Supervisor, crons: Crons) -> Due:
     context, leases = services.context, services.leases
     queues = [each.listener.name for each in services.workload.queues]
     query = Query(next_due_of_all(context.tables, ranges=bool(queues)))
@@ -48,4 +50,15 @@ async def due(services: Supervisor, crons: Iterable[Recurring]) -> Due:
     ticks = (each.cron.next_after(now) for each in crons)
     times = [(at - now).total_seconds() for at in ticks if at is not None]
     times += [] if row["own"] is None else [row["own"]]
+    times += [0.0] if await _is_owed(context, {each.name: each for each in crons}) else []
     return Due(min(times, default=None), row["others"])
+
+
+async def _is_owed(context: ConsumerContext, crons: Mapping[str, Recurring]) -> bool:
+    if not crons:
+        return False
+    rows = await context.connections.rows(context.statements.crons_standing, names=list(crons))
+    return any(
+        row["last_tick"] is not None and crons[row["name"]].due(row["last_tick"], row["now"])
+        for row in rows
+    )

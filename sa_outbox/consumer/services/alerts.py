@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from sa_outbox.errors import NotWritten
 from sa_outbox.event.event import OWN_TYPES
 from sa_outbox.event.ids import uuid7
-from sa_outbox.observe import DatabaseAway, Place
+from sa_outbox.observe import AlertsSwallowed, DatabaseAway, Place
 
 from ..connection.errors import is_database_error
+from ..shared.own_events import add_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +72,10 @@ async def _raise_once(
                 claim = json.dumps([{**key, "lifetime": lifetime}])
                 (row,) = await connection.rows(statements.claim_keys, document=claim)
                 if str(row["event_id"]) == event_id:
-                    await connection.rows(statements.insert_events, document=json.dumps([event]))
+                    await add_events(context, connection, json.dumps([event]), expected=1)
                     await connection.rows(statements.notify)
+    except NotWritten:
+        context.observers.emit(AlertsSwallowed(1))
     except Exception as error:
         if not is_database_error(error):
             raise

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import TASK_STATUS_IGNORED
 
+from sa_outbox.errors import NotWritten
 from sa_outbox.observe import Place, Ticked
 
-from ..connection.errors import is_database_error
+from ..connection.errors import is_database_error, is_refusal
 from ..shared.outage import Outage
+from ..shared.own_events import add_events
 from ..shared.sync import AutoResetEvent
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class CronService:
         try:
             pause = await self._tick()
         except Exception as error:
-            if not is_database_error(error):
+            if not (isinstance(error, NotWritten) or is_database_error(error)):
                 raise
             return self._outage.goes_on(error)
         if self._outage.is_away:
@@ -91,12 +93,10 @@ class CronService:
         unknown = [name for name, last_tick in last_ticks.items() if last_tick is None]
         if unknown:
             await connections.rows(statements.crons_register, names=unknown)
-        added = False
-        for name, last_tick in last_ticks.items():
-            if last_tick is not None and self._crons[name].due(last_tick, now):
-                added = await self._add_events(self._crons[name]) or added
-        if added and self._notifies:
-            await connections.rows(statements.notify)
+        ours = ((self._crons[name], last_tick) for name, last_tick in last_ticks.items())
+        await self._add_due(
+            [each for each, last_tick in ours if last_tick and each.due(last_tick, now)]
+        )
         return self._until_next(last_ticks, now) - (monotonic() - answered)
 
     def _until_next(self, last_ticks: dict[str, datetime | None], now: datetime) -> float:
@@ -107,6 +107,22 @@ class CronService:
             if upcoming is not None:
                 pause = min(pause, (upcoming - now).total_seconds())
         return max(pause, MIN_SLEEP_SECONDS)
+
+    async def _add_due(self, due: Iterable[Recurring]) -> None:
+        """Raises what the database has against the events of one, after the others had their
+        turn."""
+        added, refused = False, None
+        for recurring in due:
+            try:
+                added = await self._add_events(recurring) or added
+            except Exception as error:
+                if not (isinstance(error, NotWritten) or is_refusal(error)):
+                    raise
+                refused = error
+        if added and self._notifies:
+            await self._context.connections.rows(self._context.statements.notify)
+        if refused is not None:
+            raise refused
 
     async def _add_events(self, recurring: Recurring) -> bool:
         """Whether there were ticks for which no other process was faster."""
@@ -128,21 +144,22 @@ class CronService:
 
     async def _write(self, connection: Connection, recurring: Recurring, ticks: list[Tick]) -> None:
         statements = self._context.statements
-        for document in _documents(recurring, ticks):
-            await connection.rows(statements.insert_events, document=document)
+        for rows in _portions(recurring, ticks):
+            document = f"[{','.join(rows)}]"
+            await add_events(self._context, connection, document, expected=len(rows))
             if self._context.audit == "all":
                 await connection.rows(statements.record_added, document=document)
         await connection.rows(statements.crons_advance, name=recurring.name, tick=ticks[-1].at)
 
 
-def _documents(recurring: Recurring, ticks: list[Tick]) -> Iterator[str]:
+def _portions(recurring: Recurring, ticks: list[Tick]) -> Iterator[list[str]]:
     rows: list[str] = []
     size = 0
     for tick in ticks:
         rows.append(recurring.row(tick))
         size += len(rows[-1])
         if size >= PORTION:
-            yield f"[{','.join(rows)}]"
+            yield rows
             rows, size = [], 0
     if rows:
-        yield f"[{','.join(rows)}]"
+        yield rows

@@ -8,6 +8,7 @@ old position. If it finds no row, everything in the transaction is rolled back.
 ``buffer.py``       what is finished and not written yet; writing it under one lock, again after an
                     outage
 ``writes.py``       which statements settle it (pure)
+``execution.py``    runs them on one connection
 ``audit.py``        the audit's lines for it (pure)
 ``alerts.py``       the alert that a dead letter adds to the log (pure)
 ``crash_notes.py``  after a crash: which events are being attempted, noted in the leased row

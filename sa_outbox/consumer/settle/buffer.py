@@ -23,10 +23,11 @@ from ..fault.refusals import PARTS, condemn, is_unattempted
 from .alerts import alerts
 from .audit import records
 from .crash_notes import CrashNotes
+from .execution import run_each
 from .writes import Write, insert_record, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..connection.statements import Settling
     from ..handler.delivery import InFlight
@@ -175,7 +176,8 @@ class SettlementBuffer:
         dead = [item for item in items if item.outcome == "dead"]
         if dead and (raised := alerts(self._lease.listener, dead, self._context.alert_depth)):
             statements = self._context.statements
-            added = Write(statements.insert_events, {"document": json.dumps(raised)})
+            document = {"document": json.dumps(raised)}
+            added = Write(statements.insert_events, document, alerts=len(raised))
             writes[:0] = [added, Write(statements.notify, {})]  # heard when this is committed
         return writes
 
@@ -281,19 +283,11 @@ class SettlementBuffer:
             if not self._context.continuity.is_sure:
                 return False
             if len(writes) == 1:  # by far the most: one statement, no transaction around it
-                await self._run_each(writes, connection.rows)
+                await run_each(self._context, self._lease, connection, writes)
                 return True
             async with connection.transaction():
-                await self._run_each(writes, connection.rows)
+                await run_each(self._context, self._lease, connection, writes)
             return True
-
-    async def _run_each(
-        self, writes: list[Write], run: Callable[..., Awaitable[list[Any]]]
-    ) -> None:
-        for write in writes:
-            rows = await run(write.query, **write.values)
-            if write.fenced and not rows:
-                raise self._lease.lost()
 
 
 def _away_too_long() -> LeaseLost:

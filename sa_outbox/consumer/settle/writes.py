@@ -30,11 +30,14 @@ _OF_WHAT_IS_LEFT = ("position", "gaps")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A statement with its values. *fenced*: it must find the row of the lease."""
+    """A statement with its values."""
 
     query: Query
     values: dict[str, Any]
     fenced: bool = False
+    """It must find the row of the lease."""
+    alerts: int = 0
+    """How many alerts it adds to the log."""
 
 
 def plan(

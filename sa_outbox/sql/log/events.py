@@ -50,7 +50,9 @@ def insert_events(tables: Tables) -> Insert:
         .bindparams(bindparam("document", type_=Text))
         .columns()  # none by name: they would only make SQLAlchemy's cache key longer
     )
-    return insert(tables.outbox).from_select(WRITTEN, source, include_defaults=False).inline()
+    appended = insert(tables.outbox).from_select(WRITTEN, source, include_defaults=False).inline()
+    # SQLAlchemy keeps it for INSERT only on request: the number of rows written.
+    return appended.execution_options(preserve_rowcount=True)
 
 
 def claim_idempotency_keys(tables: Tables) -> ReturningInsert[str, str, str, UUID]:

@@ -5,7 +5,6 @@ As after a SIGSTOP: from the place where it sleeps nothing is sent, on that conn
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +17,8 @@ from sqlalchemy.util import await_only
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consumer.connection import engines
-from sa_outbox.consumer.settle.buffer import SettlementBuffer
+from sa_outbox.consumer.settle import buffer
+from sa_outbox.consumer.settle.execution import run_each
 from sa_outbox.consumer.transaction import lent_session
 from tests.support import comes_true
 
@@ -61,17 +61,16 @@ async def test_a_transaction_of_several_statements_is_ended_after_a_lease(
 ) -> None:
     """One that settles, on the consumer's own connection; then all of it is done again."""
     outbox, sleeper = Outbox(notify="off"), Sleeper()
-    run_each = SettlementBuffer._run_each
     got: list[int] = []
 
-    async def slow(self: SettlementBuffer, writes: list[Any], run: Callable[..., Any]) -> None:
+    async def slow(context: Any, lease: Any, connection: Any, writes: list[Any]) -> None:
         if len(writes) > 1:
-            await run_each(self, writes[:-1], run)
+            await run_each(context, lease, connection, writes[:-1])
             await sleeper.stand_still()
             writes = writes[-1:]
-        await run_each(self, writes, run)
+        await run_each(context, lease, connection, writes)
 
-    monkeypatch.setattr(SettlementBuffer, "_run_each", slow)
+    monkeypatch.setattr(buffer, "run_each", slow)
 
     @outbox.listener("billing", on="order.*", order=order, retry=QUICK)
     async def charge(event: Event[Any]) -> None:
