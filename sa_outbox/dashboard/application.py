@@ -59,7 +59,7 @@ class Dashboard:
         secret = self.settings.token or self.settings.secret or secrets.token_urlsafe()
         self.keys: Keys = Keys(secret)
         self.guard: Guard = Guard(
-            router(self),
+            router(self, self.running),
             settings=self.settings,
             keys=self.keys,
             # As a form encodes it: up to three bytes for one, and six where it is escaped.

@@ -22,14 +22,20 @@ from .routes.overview import LookingAnswers
 from .routes.sign_in import SigningIn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
     from starlette.types import Receive, Scope, Send
 
-    from .application import Dashboard
+    from .routes.reply import DashboardParts
 
 _LETTER = "/dead-letters/{id:int}"
 
 
-def router(dashboard: Dashboard) -> Router:
+def router(
+    dashboard: DashboardParts, running: Callable[[], AbstractAsyncContextManager[None]]
+) -> Router:
+    """*running*: what surrounds the requests, from the start of a standalone server to its end."""
     looking = LookingAnswers(dashboard)
     listeners = ListenerAnswers(dashboard)
     steering = SteeringAnswers(dashboard)
@@ -82,7 +88,7 @@ def router(dashboard: Dashboard) -> Router:
         ],
         redirect_slashes=False,
         default=_nothing,
-        lifespan=lambda _: dashboard.running(),
+        lifespan=lambda _: running(),
     )
 
 

@@ -197,7 +197,7 @@ def test_every_route_has_its_page_in_these_tests() -> None:
     dashboard = Dashboard(Outbox(), "postgresql://nobody@127.0.0.1:1/none", token=TOKEN)
     routes = {
         f"{method} {route.path}"
-        for route in router(dashboard).routes
+        for route in router(dashboard, dashboard.running).routes
         if isinstance(route, Route) and route.methods
         for method in route.methods - {"HEAD"}
     }

@@ -41,6 +41,10 @@ class TestRooms:
         with pytest.raises(RoomCycle, match=r"one -> two -> one|two -> one -> two"):
             imports.levels({"one": one, "two": two})
 
+    @pytest.mark.parametrize("parent", imports.parents())
+    def test_no_rooms_import_each_other_in_a_circle(self, parent: str) -> None:
+        assert imports.levels(imports.rooms(parent))
+
     def test_an_import_that_follows_from_others_is_not_drawn(self) -> None:
         found = {
             "top": Room("top", imports={"middle", "bottom"}),

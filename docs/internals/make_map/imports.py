@@ -84,6 +84,12 @@ def rooms(inside: str) -> dict[str, Room]:
     return found
 
 
+def parents() -> list[str]:
+    """The packages with packages inside."""
+    packages = [name for name, path in module_files().items() if path.name == "__init__.py"]
+    return sorted({name.rpartition(".")[0] for name in packages if name != PACKAGE})
+
+
 def levels(found: Mapping[str, Room]) -> list[list[str]]:
     """The rooms from the lowest, which import nothing, to the highest.
 

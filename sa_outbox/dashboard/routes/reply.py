@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -16,11 +16,32 @@ from ..views.layout import Frame
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ..application import Dashboard
+    from sa_outbox.outbox import Outbox
+
+    from ..access import Keys
+    from ..database import Database
+    from ..guard import Guard
+    from ..history import History
+    from ..live import Streams
+    from ..mask import Masks
+    from ..settings import DashboardSettings
+
+
+class DashboardParts(Protocol):
+    """What routes use of the dashboard. They do not know the application that has them."""
+
+    outbox: Outbox
+    settings: DashboardSettings
+    database: Database
+    masks: Masks
+    history: History
+    streams: Streams
+    keys: Keys
+    guard: Guard
 
 
 class Answers:
-    def __init__(self, dashboard: Dashboard) -> None:
+    def __init__(self, dashboard: DashboardParts) -> None:
         self.dashboard = dashboard
         self.read: Final = dashboard.database.read
         self.write: Final = dashboard.database.write
