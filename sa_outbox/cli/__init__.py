@@ -23,6 +23,7 @@ An expected failure is one line on stderr, never a traceback, and never a passwo
 ``dead_letter_actions.py``  ``dead-letters``: replay, discard, edit
 ``endpoints.py``            ``endpoints``
 ``endpoint_change.py``      ``endpoints``: change
+``endpoint_options.py``     ``endpoints``: what an endpoint is stored with, as options
 ``endpoint_secrets.py``     ``endpoints``: rotate, reseal, new-key
 ``crons.py``                ``crons``
 ``audit.py``                ``audit``, ``durations``
@@ -32,6 +33,8 @@ An expected failure is one line on stderr, never a traceback, and never a passwo
 ``catalog.py``              ``catalog``
 ``completion.py``           ``completion``
 ==========================  ======================================================================
+
+Imports ``consume``, ``dashboard``, ``demo``, ``doctor`` and the rooms below them.
 """
 
 from __future__ import annotations

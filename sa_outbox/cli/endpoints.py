@@ -8,11 +8,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sa_outbox.policy.order import ORDERS
-
 from .answers import cli_errors
 from .display import moment, table
-from .endpoint_change import change, from_json, request_options
+from .endpoint_change import change
+from .endpoint_options import delivering_options
 from .endpoint_secrets import (
     new_key,
     reseal,
@@ -115,25 +114,7 @@ def list_(**options: Any) -> None:
 @endpoints.command()
 @click.argument("name")
 @click.argument("endpoint_url", metavar="URL")
-@click.option("--on", multiple=True, required=True, help="Event types; repeatable.")
-@click.option(
-    "--where",
-    metavar="JSON",
-    callback=from_json,
-    help="Only events whose payload has these fields with these values: an object.",
-)
-@click.option("--tenant", help="Only events of this tenant.")
-@click.option(
-    "--order",
-    type=click.Choice(ORDERS),
-    default="key",
-    show_default=True,
-    help="Which events wait for each other: those of a key, all, or none.",
-)
-@request_options(concurrency=4, timeout=15.0, probe_interval=30.0)
-@click.option(
-    "--retry-410", is_flag=True, help="Retry after an answer of 410, which otherwise disables NAME."
-)
+@delivering_options(changing=False)
 @click.option(
     "--secret-env", help="The consumer's environment variable that holds the signing secret."
 )

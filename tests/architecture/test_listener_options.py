@@ -11,6 +11,7 @@ from typing import get_type_hints
 
 import pytest
 
+from sa_outbox.cli.endpoint_change import change
 from sa_outbox.cli.endpoints import add
 from sa_outbox.declare import listener as module
 from sa_outbox.declare.listener import (
@@ -78,6 +79,12 @@ class TestEndpoints:
         fields = {each.name: each.default for each in dataclasses.fields(Delivering)}
 
         assert {name: made.params[name] for name in fields} == fields | {"on": ("order.*",)}
+
+    def test_all_but_its_order_can_be_changed_and_stays_if_it_is_not_given(self) -> None:
+        made = change.make_context("change", ["name", "--no-where"])
+        names = {each.name for each in dataclasses.fields(Delivering)} - {"order"}
+
+        assert {name: made.params[name] for name in names} == dict.fromkeys(names) | {"on": ()}
 
     @pytest.mark.parametrize(("order", "concurrency"), [("key", 7), ("none", 7), ("total", 1)])
     def test_what_it_is_stored_with_is_passed_on_to_its_listener(
