@@ -19,6 +19,8 @@
 ======================  ==========================================================================
 
 Schemas come from the library that reads the class. Nothing here needs a database.
+
+Imports ``outbox`` and the rooms below it.
 """
 
 from .change import Change

@@ -9,5 +9,5 @@
 ``inbox.py``         ``outbox.inbox``: act once on a message of another system
 ===================  =============================================================================
 
-Imports ``declare``, ``producer``, ``sql`` and what is below them.
+Imports ``declare`` and the rooms below it.
 """

@@ -14,5 +14,5 @@
 ``exit_codes.py``     the exit codes
 ====================  ============================================================================
 
-Imports ``consumer``, ``monitoring`` and what is below them.
+Imports ``monitoring`` and the rooms below it, ``consumer`` among them.
 """

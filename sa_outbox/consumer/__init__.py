@@ -32,9 +32,10 @@ The path of an event, and the packages it passes:
 ``repartition.py``    changes how many partitions a listener has, while its consumers run
 ====================  ============================================================================
 
-Packages import downwards only: ``position``, ``connection`` and ``handler`` import none of the
-others; ``lease`` and ``fault`` build on these; then come ``shared``, ``settle``, ``transaction``,
-``loop`` and ``queue``; next to them, ``services`` and ``upkeep`` build on ``shared``.
+Imports ``outbox``, ``schema``, ``logs`` and the rooms below them. Its own packages import downwards
+only: ``position``, ``connection`` and ``handler`` import none of the others; ``lease`` and
+``fault`` build on these; then come ``shared``, ``settle``, ``transaction``, ``loop`` and
+``queue``; next to them, ``services`` and ``upkeep`` build on ``shared``.
 
 What each crash leads to:
 

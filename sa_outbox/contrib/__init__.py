@@ -11,7 +11,8 @@
 ``request_ids.py``      the ids of a request, without what can't be stored
 ======================  ============================================================================
 
-Each module imports the one framework that it is named for, and says how to install it;
-``asgi.py`` imports none. docs/fastapi.md, docs/starlette.md, docs/litestar.md, docs/flask.md,
-docs/dishka.md, docs/sqlmodel.md and docs/advanced-alchemy.md show what a program writes with each.
+Imports ``consumer`` and the rooms below it. Each module knows the one framework that it is
+named for, and says how to install it; ``asgi.py`` knows none. docs/fastapi.md, docs/starlette.md,
+docs/litestar.md, docs/flask.md, docs/dishka.md, docs/sqlmodel.md and docs/advanced-alchemy.md show
+what a program writes with each.
 """

@@ -28,6 +28,9 @@ In the order a request meets them:
 A GET changes nothing. Every change is a POST with the session's form token, from a page of this
 application, by a visitor who is allowed to. Layout and script are separate files, so that no page
 needs to allow more than ``'self'``.
+
+Imports ``catalog``, ``consumer`` and the rooms below them. The routes do not know the
+application: they get the parts of it that they use.
 """
 
 from sa_outbox.errors import ConfigError

@@ -12,5 +12,5 @@
 ``lifespan.py``         what ``@outbox.lifespan`` takes
 ======================  ==========================================================================
 
-Imports ``producer`` (a recurring event is checked like any other), ``policy`` and ``event``.
+Imports ``producer`` (a recurring event is checked like any other) and the rooms below it.
 """

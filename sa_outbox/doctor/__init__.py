@@ -22,6 +22,8 @@ reported and skipped.
 ``query_shape.py``   the beginning of a query, without anything that may be secret
 ``listen_check.py``  a LISTEN that receives nothing: needs a URL, run by the command
 ===================  =============================================================================
+
+Imports ``operations``, ``schema`` and the rooms below them.
 """
 
 from .case import Thresholds as Thresholds

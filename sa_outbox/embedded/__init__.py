@@ -22,6 +22,8 @@ program, however that ends: ``stop()``, the end of the interpreter, SIGKILL. A f
 may use the server but can't stop it. A temporary server leaves nothing behind.
 
 Not for production: a temporary server does not write safely, and nobody takes backups.
+
+Imports ``errors`` only: ``supervisor.py`` runs without the package around it.
 """
 
 from .server import EmbeddedPostgres as EmbeddedPostgres

@@ -19,5 +19,5 @@
 ``tracing.py``        where spans begin, if tracing is on
 ====================  ============================================================================
 
-Imports ``errors`` only.
+Imports ``errors`` and ``clock``.
 """

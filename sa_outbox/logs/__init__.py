@@ -6,7 +6,7 @@
 ``program.py``  the logger of the program that a consumer runs in
 ==============  ==================================================================================
 
-Imports ``observe``, ``settings`` and what is below them; never structlog, but it uses it if the
+Imports ``observe``, ``settings`` and the rooms below them; never structlog, but it uses it if the
 program does. ``consume/logs.py`` writes the lines of ``python -m sa_outbox.consume``.
 """
 

@@ -25,6 +25,8 @@ of this package.
 Every step ends by writing its number into ``outbox_meta``, so that table has the version
 whichever way was used. No statement has a colon (``op.execute`` would take it for a parameter) or
 a percent sign (some drivers would).
+
+Imports ``errors`` only.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@
 =====================  ============================================================================
 
 A consumer needs none of this, and ``import sa_outbox`` loads none of it.
+
+Imports ``consumer`` and the rooms below it.
 """
 
 from .health import Health

@@ -29,4 +29,6 @@ to the caller. They return frozen dataclasses; no SQL and no row leaves this pac
 ``operator.py``          who changes something by hand, and why; wakes the consumers
 ``statement_runner.py``  runs a statement for an operator: errors say what to do
 =======================  =========================================================================
+
+Imports ``client`` and the rooms below it.
 """

@@ -22,5 +22,5 @@ transaction, or not at all.
 ``sender.py``      one database's connection for NOTIFY
 =================  ===============================================================================
 
-Imports ``sql``, ``settings``, ``database`` and ``event``; of libraries, SQLAlchemy only.
+Imports ``sql``, ``settings``, ``observe`` and the rooms below them; of libraries, SQLAlchemy only.
 """

@@ -22,6 +22,8 @@
 ========================  ========================================================================
 
 A broker's module is imported on use: it needs the extra of its name.
+
+Imports ``operations``, ``webhooks`` and the rooms below them.
 """
 
 from .envelope import CloudEvents, Envelope, Plain

@@ -17,6 +17,8 @@
 
 All take a plain synchronous ``Connection``. With an ``AsyncConnection``:
 ``await connection.run_sync(schema.migrate, names)``.
+
+Imports ``migrations``, ``settings``, ``sql`` and the rooms below them.
 """
 
 from importlib import import_module

@@ -11,5 +11,5 @@ rows it locks and which index serves it. No other package contains SQL.
 ``people/``    what operators query and change: overview, searches, resolution, audit
 =============  ===================================================================================
 
-Each imports only those above it.
+Imports ``database`` and the rooms below it. Each of these packages imports only those above it.
 """

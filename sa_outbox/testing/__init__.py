@@ -20,6 +20,8 @@ nothing started, before a test asks for a fixture.
 =====================  ===========================================================================
 
 docs/testing.md shows how they are used.
+
+Imports ``consume``, ``embedded`` and the rooms below them.
 """
 
 from importlib import import_module

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
+
+from docs.internals.make_map import imports
+from docs.internals.make_map.imports import Room
 
 PACKAGE = Path(__file__).parent.parent.parent / "sa_outbox"
 ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
@@ -82,3 +87,60 @@ def test_a_room_is_not_a_heap() -> None:
 
     assert large == LARGE_ROOMS.keys(), {room: sizes[room] for room in large}
     assert sizes["consumer"] <= MOST_IN_THE_HALL
+
+
+IMPORTS = re.compile(r"(?<!\w )Imports (.+?)[.:;](?=\s|$)", re.DOTALL)
+
+
+def disagreement(sentence: str, name: str, beside: Mapping[str, Room]) -> str | None:
+    """What a room's sentence on its imports says wrongly of the rooms *beside* it."""
+    said = {each.removesuffix(".py") for each in re.findall(r"``([a-z_./]+)``", sentence)}
+    needs = beside[name].needs - {"_version"}
+    wrong = said - needs
+    allowed = said.union(*(below(each, beside) for each in said & beside.keys()))
+    missing = needs - (allowed if re.search(r"\bbelow\b", sentence) else said)
+    if wrong or missing:
+        return f"{name}: says {sorted(wrong)}, leaves out {sorted(missing)}"
+    return None
+
+
+def below(name: str, beside: Mapping[str, Room]) -> set[str]:
+    """All that a room imports, and what that imports."""
+    found, new = set[str](), {name}
+    while new:
+        found |= new
+        new = set[str]().union(*(beside[each].needs for each in new)) - found
+    return found - {name}
+
+
+@pytest.mark.parametrize("parent", imports.parents())
+def test_a_map_says_which_rooms_beside_it_are_imported(parent: str) -> None:
+    """Types count: whoever reads a room has to know them, too."""
+    beside = imports.rooms(parent)
+    folder = PACKAGE.joinpath(*parent.split(".")[1:])
+    packages = [name for name in beside if (folder / name / "__init__.py").is_file()]
+    said = {name: IMPORTS.search(map_of(folder / name)) for name in packages}
+    silent = [name for name, sentence in said.items() if sentence is None]
+    wrong = [
+        found
+        for name, sentence in said.items()
+        if sentence is not None and (found := disagreement(sentence[1], name, beside)) is not None
+    ]
+
+    assert (silent, wrong) == ([], [])
+
+
+def test_what_a_map_says_wrongly_is_found() -> None:
+    beside = {
+        "top": Room("top", imports={"middle"}, type_imports={"bottom"}),
+        "middle": Room("middle", imports={"bottom"}),
+        "bottom": Room("bottom"),
+    }
+
+    assert disagreement("``middle`` and the rooms below it", "top", beside) is None
+    assert disagreement("``middle`` and ``bottom``", "top", beside) is None
+    assert disagreement("no other package", "bottom", beside) is None
+    assert disagreement("``middle`` only", "top", beside) == "top: says [], leaves out ['bottom']"
+    assert disagreement("``top``", "middle", beside) == (
+        "middle: says ['top'], leaves out ['bottom']"
+    )

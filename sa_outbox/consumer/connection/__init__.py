@@ -9,5 +9,5 @@
 ``shield.py``           work that must not be cancelled midway
 ======================  ==========================================================================
 
-Imports no other package. Every error is classified here first: see ``errors.py``.
+Imports no other package of the consumer. Every error is classified here first: see ``errors.py``.
 """

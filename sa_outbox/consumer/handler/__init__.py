@@ -11,6 +11,6 @@
 ``session.py``       the session a handler gets: its transaction belongs to the consumer
 ===================  =============================================================================
 
-Imports no other package and never uses the database: the transaction around a call is
-``transaction/``.
+Imports no other package of the consumer and never uses the database: the transaction around
+a call is ``transaction/``.
 """

@@ -16,5 +16,5 @@ it, and what was committed before there was one is in the log when it is read fo
 That is when the last lease is released and LISTEN has ended, so nothing that is heard or handled on
 the way to sleep is forgotten either.
 
-Imports ``drain.py`` and what is below it.
+Imports ``drain.py`` and the rooms below it.
 """

@@ -22,5 +22,5 @@ a narrow protocol only.
 ``conclusion.py``     what the end of an attempt means: settle, put back, restart, stop
 ====================  ============================================================================
 
-Imports ``transaction``, ``settle``, ``shared`` and the rooms below.
+Imports ``transaction`` and the rooms below it.
 """

@@ -9,5 +9,5 @@
 ``bounds.py``     which ids each partition of the log is for, and which partitions are missing
 ================  ================================================================================
 
-Imports no other package.
+Imports no other package of the consumer.
 """

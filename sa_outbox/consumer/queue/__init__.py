@@ -15,5 +15,5 @@ is not settled when the lease ends is claimed again, by anybody.
 ``cancel_requests.py``  what others ask a holder to cancel
 ======================  ==========================================================================
 
-Imports ``loop`` and the rooms below.
+Imports ``loop`` and the rooms below it.
 """

@@ -18,5 +18,5 @@
 ``watchdog.py``           notices that something blocks the event loop
 ========================  ========================================================================
 
-Imports ``shared`` and the rooms below; ``supervisor.py`` starts them.
+Imports ``shared`` and the rooms below it; ``supervisor.py`` starts them.
 """

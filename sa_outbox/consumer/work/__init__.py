@@ -10,5 +10,5 @@
 ``backlog.py``        measures the backlog, for observers that want it
 ====================  ============================================================================
 
-Imports ``queue``, ``loop``, ``services`` and the rooms below.
+Imports ``queue``, ``services`` and the rooms below them.
 """

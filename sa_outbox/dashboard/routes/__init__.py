@@ -14,4 +14,6 @@
 ``catalogue.py``            event types, what is in them and who reads them
 ``audit.py``                what was done, and how long handlers take
 ==========================  ======================================================================
+
+Imports ``views``, ``live``, ``query`` and the rooms below them.
 """

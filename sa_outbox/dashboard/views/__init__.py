@@ -23,4 +23,7 @@
 ``durations.py``            how long handlers take
 ``fault.py``                what went wrong, and the page that asks who you are
 ==========================  ======================================================================
+
+Imports ``assets``, ``comparison``, ``guard``, ``history``, ``html``, ``payloads`` and the rooms
+below them.
 """

@@ -15,6 +15,8 @@
 
 Needs the extra ``sa_outbox[http]``. The signature comes from ``sa_outbox.webhooks``, which
 receivers use without it.
+
+Imports ``errors`` and the rooms below it.
 """
 
 from sa_outbox.errors import ConfigError

@@ -25,6 +25,8 @@ which records may be in flight together                               ``packs.py
 what an error of aiokafka means for a message                         ``faults.py``
 its log while a broker is unreachable                                 ``quiet.py``
 ====================================================================  ===========================
+
+Imports ``errors`` and the rooms below it.
 """
 
 from .relay import Kafka

@@ -11,4 +11,6 @@
 ``inbox.py``       messages of other systems that were acted on
 ``expiry.py``      deleting rows that have expired
 =================  ===============================================================================
+
+Imports ``log`` and ``server``.
 """

@@ -14,4 +14,6 @@
 ``deletion.py``             deleting single events
 ``own_events.py``           for tests: the events of one transaction; emptying the tables
 ==========================  ======================================================================
+
+Imports ``server``.
 """

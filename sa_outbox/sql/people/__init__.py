@@ -17,4 +17,6 @@
 ``choices.py``           what there is to filter by
 ``doctor.py``            what the catalogs, statistics and settings of the server say
 =======================  =========================================================================
+
+Imports ``queue`` and the rooms below it.
 """

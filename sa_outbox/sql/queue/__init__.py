@@ -5,4 +5,6 @@
 ``ranges.py``        events that one process has claimed, under a lease
 ``cancellation.py``  cancelling deliveries, not started or running
 ===================  =============================================================================
+
+Imports ``listener`` and the rooms below it.
 """

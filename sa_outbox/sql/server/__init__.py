@@ -12,4 +12,6 @@
 ``databases.py``     databases for tests: copied, dropped
 ``catalog.py``       what exists, who owns it, what is allowed
 ===================  =============================================================================
+
+Imports no other package of statements.
 """
