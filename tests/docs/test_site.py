@@ -1,11 +1,13 @@
-"""The site: four parts for readers and one for contributors, and llms.txt lists all pages."""
+"""The site: four parts, recipes apart from guides, and llms.txt lists all pages."""
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,54 @@ MEASURED = re.compile(r"(eventsourcing|pgqueuer|procrastinate) (\d+\.\d+)")
 PEERS = sorted({*(ROOT / "docs" / "compare").glob("[!iw]*.md")})
 
 
-def test_the_navigation_has_four_parts_and_one_for_contributors() -> None:
+def part(name: str) -> Any:
+    (found,) = (entry[name] for entry in SITE["nav"] if name in entry)
+    return found
+
+
+def groups(entries: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """The groups among the entries of the navigation, each with its pages."""
+    return [
+        (name, list(pages_of(target)))
+        for entry in entries
+        for name, target in entry.items()
+        if not isinstance(target, str)
+    ]
+
+
+def listed(text: str, page: Path) -> list[tuple[str, list[str]]]:
+    """The groups of a list, which have titles in bold, each with the pages it links to."""
+    _, *parts = re.split(r"^\*\*(.+)\*\*$", text, flags=re.MULTILINE)
+    links = (re.findall(r"\]\(([\w./-]+\.md)\)", each) for each in parts[1::2])
+    pages = [
+        [os.path.relpath(page.parent / link, ROOT / "docs") for link in each] for each in links
+    ]
+    return list(zip(parts[::2], pages, strict=True))
+
+
+def test_the_navigation_has_four_parts_and_contributing_is_the_end_of_the_last() -> None:
     parts = [name for entry in SITE["nav"] for name in entry]
 
-    assert parts == ["Tutorial", "Recipes", "Explanation", "Reference", "Contributing"]
+    assert parts == ["Tutorial", "Recipes", "Explanation", "Reference"]
+    assert groups(part("Reference"))[-1][0] == "Contributing"
+
+
+def test_recipes_and_guides_are_apart_in_the_navigation() -> None:
+    first, *recipes, guides = part("Recipes")
+
+    assert list(first.values()) == ["recipes/index.md"]
+    assert [each for each in pages_of(recipes) if not each.startswith("recipes/")] == []
+    assert list(guides) == ["Guides"]
+    assert [each for each in pages_of([guides]) if each.startswith("recipes/")] == []
+
+
+def test_the_list_of_recipes_and_guides_is_that_of_the_navigation() -> None:
+    page = ROOT / "docs" / "recipes" / "index.md"
+    recipes, guides = page.read_text().split("\n## Guides\n")
+    _, *in_menu, of_guides = part("Recipes")
+
+    assert listed(recipes, page) == groups(in_menu)
+    assert listed(guides, page) == groups(of_guides["Guides"])
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
