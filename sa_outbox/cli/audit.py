@@ -47,7 +47,10 @@ def audit(
     if as_json_:
         click.echo(as_json(page))
         return
-    headers = ("ID", "WHEN", "ACTION", "TYPE", "LISTENER", "ATTEMPT", "ACTOR", "DETAIL", "EVENT ID")
+    headers = (
+        "ID", "WHEN", "ACTION", "TYPE", "LISTENER", "ATTEMPT", "TENANT", "ACTOR", "DETAIL",
+        "EVENT ID",
+    )  # fmt: skip
     rows = [_row(each) for each in page.records]
     click.echo(table(headers, rows) if rows else "no record")
     if page.next_before is not None:
@@ -62,10 +65,15 @@ def _row(each: AuditRecord) -> list[object]:
         each.event_type or "-",
         each.listener or "-",
         each.attempt,
+        _whose(each),
         each.actor_id or "-",
         "; ".join(f"{name}: {value}" for name, value in each.detail.items()) or "-",
         str(each.event_id or "-"),
     ]
+
+
+def _whose(each: AuditRecord) -> str:
+    return " / ".join(filter(None, (each.tenant, each.project_id))) or "-"
 
 
 @click.command()

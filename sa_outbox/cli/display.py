@@ -189,9 +189,10 @@ def _width(text: str) -> int:
 
 
 def _terminal_width() -> int:
-    """0: there is no terminal. COLUMNS has precedence: ``watch`` reads a pipe, and sets it."""
+    """0: there is no terminal. Then COLUMNS says nothing: readline exports it to whatever an
+    interactive program starts, and the reader of a pipe would get half a name."""
     import shutil  # noqa: PLC0415 - a few milliseconds that programs, who want JSON, need not wait
 
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+    if not sys.stdout.isatty():
         return 0
     return shutil.get_terminal_size((200, 50)).columns

@@ -49,10 +49,12 @@ class AuditRecord:
     event_type: str | None
     listener: str | None
     tenant: str | None
+    project_id: str | None
     actor_type: str | None
     """``operator``: someone did it by hand."""
     actor_id: str | None
     request_id: str | None
+    correlation_id: str | None
     attempt: int | None
     detail: dict[str, Any]
     """More about this action; the reason that an operator gave is ``why``."""

@@ -115,6 +115,39 @@ def test_a_detail_that_is_no_object_is_shown_as_text(recorded: Engine) -> None:
     assert record.recorded_at is None
 
 
+@pytest.fixture
+def of_a_project(engine: Engine) -> None:
+    """What a consumer's audit has of an event with everything that an origin may have."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO outbox_audit (action, event_id, event_type, tenant, project_id,"
+                " actor_type, actor_id, request_id, correlation_id) VALUES ('enqueued', :id,"
+                " 'order.placed', 'acme', 'p-1', 'user', 'ada', 'req-1', 'c-1')"
+            ),
+            {"id": FIRST},
+        )
+
+
+@pytest.mark.usefixtures("of_a_project")
+async def test_a_record_says_whose_event_it_is_and_what_it_belongs_to(
+    engine: Engine, migrated_url: URL, grace: Visiting
+) -> None:
+    whose = {"tenant": "acme", "project_id": "p-1", "actor_id": "ada", "request_id": "req-1"}
+    whose |= {"correlation_id": "c-1"}
+    wanted = ("audit", "--action", "enqueued")
+
+    (record,) = audited(engine, AuditFilter(action="enqueued")).records
+    said = await anyio.to_thread.run_sync(command, migrated_url, *wanted, "--json")
+    shown = await anyio.to_thread.run_sync(command, migrated_url, *wanted)
+    page = (await grace.see("/audit?action=enqueued")).text
+
+    assert {name: getattr(record, name) for name in whose} == whose
+    assert whose.items() <= json.loads(said)["records"][0].items()
+    assert "acme / p-1" in shown
+    assert [each for each in whose.values() if each not in page] == []
+
+
 async def test_the_page_filters_by_what_there_is_and_leads_to_the_next(grace: Visiting) -> None:
     first = (await grace.see("/audit?action=failed")).text
 

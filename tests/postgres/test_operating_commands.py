@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
+import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +58,6 @@ def run(engine: Engine, migrated_url: URL, monkeypatch: pytest.MonkeyPatch) -> A
     url = migrated_url.set(drivername="postgresql")
     monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url.render_as_string(hide_password=False))
     monkeypatch.setenv("SA_OUTBOX_OPERATOR", "ann")
-    monkeypatch.setenv("COLUMNS", "200")
 
     def invoke(*words: str, answer: str | None = None, code: int = 0) -> Result:
         result = CliRunner().invoke(main, list(words), input=answer)
@@ -338,13 +343,36 @@ def test_who_holds_a_claim_and_for_how_long_is_in_the_tables(run: Any, engine: E
     assert "host-b:22  1m 2" in run("queues", "list", "mail").stdout
 
 
-def test_a_table_is_whole_where_there_is_no_terminal(
-    run: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_a_table_is_whole_in_a_pipe_whatever_the_environment_says(
+    columns: str | None, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")  # a terminal, or `watch`
-    assert "…" in run("dead-letters", "list").stdout
-    monkeypatch.delenv("COLUMNS")
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)  # as readline does, for the children of a program
+        monkeypatch.setenv("LINES", "24")
+
     assert "…" not in run("dead-letters", "list").stdout
+
+
+@pytest.mark.usefixtures("run")
+def test_a_table_is_no_wider_than_its_terminal(migrated_url: URL) -> None:
+    terminal, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: each for name, each in os.environ.items() if name != "COLUMNS"}
+    url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    subprocess.run(
+        [sys.executable, "-m", "sa_outbox", "dead-letters", "list"],
+        env=environment | {"SA_OUTBOX_DATABASE_URL": url, "NO_COLOR": "1"},
+        stdout=slave,
+        check=True,
+    )
+    written = os.read(terminal, 10_000).decode()
+    os.close(slave)
+    os.close(terminal)
+
+    assert "…" in written
+    assert max(map(len, written.splitlines())) <= 80
 
 
 TRACEBACK = [

@@ -92,7 +92,7 @@ def test_both_ways_answer_the_same(address: str) -> None:
 def test_a_table_for_people_is_the_same_too(address: str) -> None:
     shown = address.partition("@")[2]
     for url in (address, address.replace("postgresql://", "postgresql+asyncpg://")):
-        told = status(SA_OUTBOX_DATABASE_URL=url, COLUMNS="200").stdout
+        told = status(SA_OUTBOX_DATABASE_URL=url).stdout
         assert told.startswith("outbox in postgresql://")
         assert shown in told.splitlines()[0]
 

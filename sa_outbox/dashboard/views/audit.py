@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .. import html as h
 from .events import event_address
@@ -36,6 +36,7 @@ _COLUMNS: Final = (
     Column("Event"),
     Column("Listener"),
     Column("Attempt", numeric=True),
+    Column("Tenant"),
     Column("Actor"),
     Column("Detail", wide=True),
 )
@@ -104,19 +105,23 @@ def _row(frame: Frame, each: AuditRecord) -> list[Child]:
         if each.listener is None
         else h.a(value(each.listener), href=address_of(frame, each.listener)),
         value(None if each.attempt is None else str(each.attempt)),
-        _actor(each),
-        _detail(each.detail),
+        _noted(each.tenant, each.project_id),
+        _noted(each.actor_id, each.actor_type),
+        _detail(each),
     ]
 
 
-def _actor(each: AuditRecord) -> Child:
-    if each.actor_id is None:
-        return value(each.actor_type)
-    return [value(each.actor_id), " ", h.span(value(each.actor_type), class_="note")]
+def _noted(text: str | None, note: str | None) -> Child:
+    """*text* with a *note* beside it, where there is one."""
+    if text is None or note is None:
+        return value(text if note is None else note)
+    return [value(text), " ", h.span(value(note), class_="note")]
 
 
-def _detail(detail: Mapping[str, Any]) -> Child:
+def _detail(each: AuditRecord) -> Child:
+    ids = {"request_id": each.request_id, "correlation_id": each.correlation_id}
+    detail = each.detail | {name: text for name, text in ids.items() if text is not None}
     if not detail:
         return value(None)
-    return [[h.span(f"{name} ", class_="note"), value(str(each)), "  "]
-            for name, each in detail.items()]  # fmt: skip
+    return [[h.span(f"{name} ", class_="note"), value(str(text)), "  "]
+            for name, text in detail.items()]  # fmt: skip

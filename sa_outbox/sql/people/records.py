@@ -50,8 +50,8 @@ def found(tables: Tables, given: Sequence[str]) -> TextClause:
     conditions = "".join(f" AND {_CONDITIONS[each]}" for each in given if each in _CONDITIONS)
     statement = text(
         f"""
-        SELECT a.id, {_AT}, a.action, a.event_id, a.event_type, a.listener, a.tenant, a.actor_type,
-            a.actor_id, a.request_id, a.attempt,
+        SELECT a.id, {_AT}, a.action, a.event_id, a.event_type, a.listener, a.tenant,
+            a.project_id, a.actor_type, a.actor_id, a.request_id, a.correlation_id, a.attempt,
             left(CAST(a.detail AS text), {LONGEST_DETAIL}) AS detail
         FROM ({source}) AS a WHERE true{conditions} ORDER BY a.id DESC LIMIT :limit
         """

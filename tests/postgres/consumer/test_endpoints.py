@@ -48,7 +48,6 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def command(migrated_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Command:
     url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
     monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url)
-    monkeypatch.setenv("COLUMNS", "200")
     return endpoints_command
 
 

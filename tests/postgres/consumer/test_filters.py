@@ -404,7 +404,6 @@ async def test_an_endpoint_gets_what_meets_its_filter_and_its_list_shows_it(
 ) -> None:
     url = migrated_url.set(drivername="postgresql").render_as_string(hide_password=False)
     monkeypatch.setenv("SA_OUTBOX_DATABASE_URL", url)
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv(sealing.VARIABLE, sealing.new_key())
     outbox.webhooks(allow=LOCAL, ports="any")
     async with receiving() as receiver:
