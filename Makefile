@@ -47,7 +47,7 @@ help:
 	@echo "make map     draw the rooms of the code and trace one event through them, into docs/internals/"
 	@echo "make llms    write docs/reference/, and list the pages in docs/llms.txt"
 	@echo "make bench   the benchmarks, as ratios, in five minutes; RECORD=1 keeps the figures"
-	@echo "make bench-long   ten million events, an old snapshot, memory"
+	@echo "make bench-long   ten million events, an old snapshot, memory; ONLY=memory runs one part"
 	@echo "make bench-peers  beside other queues and logs on PostgreSQL: installs them into a cache"
 	@echo "make charts  docs/performance.md and its charts, from the figures that were kept"
 	@echo "make format  put the code into shape"
@@ -200,7 +200,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks $(RECORDED)
 
 bench-long: $(INSTALLED)
-	$(BIN)/python -m benchmarks.bench_long $(RECORDED)
+	$(BIN)/python -m benchmarks.bench_long $(RECORDED) $(if $(ONLY),--only $(ONLY))
 
 bench-peers: $(INSTALLED)
 	$(BIN)/python -m benchmarks.bench_peers $(RECORDED)

@@ -28,20 +28,25 @@ class Run(Protocol):
 
 
 def measure(
-    name: str, run: Run, *, record: bool = False, settings: Mapping[str, str] = DURABLE
+    name: str,
+    run: Run,
+    *,
+    record: bool = False,
+    settings: Mapping[str, str] = DURABLE,
+    part: str = "",
 ) -> None:
     began = time.monotonic()
     with EmbeddedPostgres(settings={**DURABLE, **settings}) as server:
-        report = Report(name)
+        report = Report(name, part=part)
         report.machine["PostgreSQL"] = f"{server.version}, durable"
-        print(f"\n# {name}")
+        print(f"\n# {report.name}")
         report.introduce()
 
         async def whole() -> None:
             await run(server, report)
 
         uvloop.run(whole())
-    print(f"\n{name}: {time.monotonic() - began:.0f} s")
+    print(f"\n{report.name}: {time.monotonic() - began:.0f} s")
     if record:
         report.write()
 

@@ -1,12 +1,14 @@
 """Does it stay as quick, and as small, with a long log and an old snapshot?
 
-``make bench-long``; ``python -m benchmarks.bench_long --quick`` tries it out in a minute or two.
+``make bench-long``: three parts, one after the other, each with a server and a file of results of
+its own. ``python -m benchmarks.bench_long --only memory`` runs one of them; ``--quick`` tries them
+out in a minute or two. The titles of the tables say how large the logs were.
 
 - size: two databases on one server, one with a short log, one with ten million events. By turns, so
   many events are added to each and every kind of listener handles them; then the latency of single
   events. Goal: at least 0.9 of the rate and at most 1.1 of the latency.
-- memory: a process handles half of the long log, from its beginning. Goal: at its end it has at
-  most 1.1 of the memory that it had after a tenth.
+- memory: a process handles a log of five million events, from its beginning. Goal: at its end it
+  has at most 1.1 of the memory that it had after a tenth.
 - snapshot: two databases with short logs; in one of them somebody holds a snapshot for two minutes,
   so that no dead row is removed there. By turns, each kind of listener handles single commits,
   which move its cursor again and again, then a backlog. Goal: in the second half of that time, at
@@ -22,8 +24,10 @@ import random
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import asyncpg
 import uvloop
@@ -44,13 +48,14 @@ from .measure import Times, middle
 from .report import Goal, Report, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from sa_outbox.embedded import EmbeddedPostgres
 
 EVENTS, SHORT, ROUNDS = 10_000_000, 20_000, 7
-ADDED, QUICK_ADDED = 20_000, 4_000
-AT_ONCE = 500_000
+ADDED, AT_ONCE = 20_000, 500_000
 LATENCIES, PORTIONS = 300, 6
 SNAPSHOT_SECONDS, SINGLE = 120.0, 100
 SETTINGS = {"max_wal_size": "4GB", "shared_buffers": "256MB"}
@@ -58,21 +63,24 @@ KEPT = timedelta(days=3_000)
 T = TypeVar("T")
 
 
-async def run(
-    server: EmbeddedPostgres, report: Report, *, events: int, added: int, seconds: float
-) -> None:
-    await compare_sizes(server, report, events, added)
-    await compare_snapshots(server, report, seconds, added)
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    events: int
+    """In the long log. Half of them for the memory of a process."""
+    added: int
+    """For each turn of a listener."""
+    seconds: float
+    """For how long the snapshot is held."""
 
 
-async def compare_sizes(server: EmbeddedPostgres, report: Report, events: int, added: int) -> None:
+async def compare_sizes(server: EmbeddedPostgres, report: Report, sizes: Sizes) -> None:
+    events, added = sizes.events, sizes.added
     urls = {name: server.create_database(name) for name in ("short", "long")}
     logs = {name: await prepared(asyncpg_url(url)) for name, url in urls.items()}
     began = time.monotonic()
     await lengthen(logs["short"], urls["short"], SHORT)
     await lengthen(logs["long"], urls["long"], events)
     print(f"\n{events:,} events written in {time.monotonic() - began:.0f} s", flush=True)
-    report.add(await memory(urls["long"], events // 2))
     kinds = {name: Kinds() for name in logs}
     for name, engine in logs.items():
         await kinds[name].register(engine)
@@ -86,12 +94,12 @@ async def compare_sizes(server: EmbeddedPostgres, report: Report, events: int, a
                     rates[name][kind].append(taken)
     title = f"events/s with a log of {SHORT:,} and of {events:,} events"
     report.add(paired("long-rates", title, rates, added, ("short", "long")))
-    report.add(await latencies(urls))
+    report.add(await latencies(urls, events))
     for engine in logs.values():
         await engine.dispose()
 
 
-async def latencies(urls: dict[str, str]) -> Table:
+async def latencies(urls: dict[str, str], events: int) -> Table:
     """Medians of portions; a ratio is that of two portions that followed each other."""
     rows = {}
     for order in ("key", "none"):
@@ -105,7 +113,8 @@ async def latencies(urls: dict[str, str]) -> Table:
         rows[f'order="{order}"'] = (statistics.median(short), statistics.median(long), *ratios)
     return Table(
         key="long-latency",
-        title="from a commit's return to the handler, medians",
+        title="from a commit's return to the handler, medians, with a log of"
+        f" {SHORT:,} and of {events:,} events",
         columns=("short ms", "long ms", "ratio", "from", "to"),
         rows=rows,
         goals=tuple(Goal(row=row, column="ratio", at_most=1.1) for row in rows),
@@ -132,21 +141,26 @@ async def lengthen(engine: AsyncEngine, url: str, events: int) -> None:
     await connections.close(5.0)
 
 
-async def memory(url: str, events: int) -> Table:
-    rows = {}
+async def memory(server: EmbeddedPostgres, report: Report, sizes: Sizes) -> None:
+    events, url, rows = sizes.events // 2, server.url(), {}
+    engine = await prepared(server.url("asyncpg"))
+    await lengthen(engine, url, events)
+    await engine.dispose()
     for order in ("key", "none"):
         command = (sys.executable, "-m", "benchmarks.bench_long", "drain", url, order, str(events))
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         said, _ = await process.communicate()
-        seconds, sizes = json.loads(said.splitlines()[-1])
-        shown = [sizes[at] / 2**20 for at in (0, 4, 9)]
+        seconds, resident = json.loads(said.splitlines()[-1])
+        shown = [resident[at] / 2**20 for at in (0, 4, 9)]
         rows[f'order="{order}"'] = (events / seconds, *shown, shown[-1] / shown[0])
-    return Table(
-        key="long-memory",
-        title=f"memory of a process that handles {events:,} events",
-        columns=("events/s", "tenth MiB", "half MiB", "all MiB", "ratio"),
-        rows=rows,
-        goals=tuple(Goal(row=row, column="ratio", at_most=1.1) for row in rows),
+    report.add(
+        Table(
+            key="long-memory",
+            title=f"memory of a process that handles {events:,} events",
+            columns=("events/s", "tenth MiB", "half MiB", "all MiB", "ratio"),
+            rows=rows,
+            goals=tuple(Goal(row=row, column="ratio", at_most=1.1) for row in rows),
+        )
     )
 
 
@@ -177,9 +191,8 @@ async def drain_and_watch(url: str, order: Any, events: int) -> None:
     print(json.dumps([taken, sizes]))
 
 
-async def compare_snapshots(
-    server: EmbeddedPostgres, report: Report, seconds: float, added: int
-) -> None:
+async def compare_snapshots(server: EmbeddedPostgres, report: Report, sizes: Sizes) -> None:
+    added = sizes.added
     urls = {name: server.create_database(name) for name in ("without", "with")}
     logs = {name: await prepared(asyncpg_url(url)) for name, url in urls.items()}
     kinds = {name: Kinds() for name in logs}
@@ -192,7 +205,7 @@ async def compare_snapshots(
     await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     await holder.fetchval("SELECT count(*) FROM outbox_listeners")
     began = time.monotonic()
-    while time.monotonic() < began + seconds:
+    while time.monotonic() < began + sizes.seconds:
         for name, engine in shuffled(logs):
             await kinds[name].follow(engine, SINGLE)
             await append(engine, added)
@@ -235,21 +248,34 @@ def asyncpg_url(url: str) -> str:
     return url.replace("postgresql://", "postgresql+asyncpg://")
 
 
+class Part(Protocol):
+    def __call__(
+        self, server: EmbeddedPostgres, report: Report, /, sizes: Sizes
+    ) -> Awaitable[None]: ...
+
+
+PARTS: dict[str, Part] = {
+    "size": compare_sizes,
+    "memory": memory,
+    "snapshot": compare_snapshots,
+}
+QUICK = Sizes(events=200_000, added=4_000, seconds=10.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_long")
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--seconds", type=float, default=SNAPSHOT_SECONDS, help="of the snapshot")
+    parser.add_argument("--only", choices=list(PARTS), help="one part, and no other is recorded")
     parser.add_argument("--quick", action="store_true", help="small, to try it out")
     add_record(parser)
     given = parser.parse_args()
-    events, added, seconds = given.events, ADDED, given.seconds
+    sizes = Sizes(events=given.events, added=ADDED, seconds=given.seconds)
     if given.quick:
-        events, added, seconds = 200_000, QUICK_ADDED, 10.0
-
-    async def sized(server: EmbeddedPostgres, report: Report) -> None:
-        await run(server, report, events=events, added=added, seconds=seconds)
-
-    measure("bench_long", sized, record=given.record, settings=SETTINGS)
+        sizes = QUICK
+    for part in (given.only,) if given.only else PARTS:
+        run = partial(PARTS[part], sizes=sizes)
+        measure("bench_long", run, record=given.record, settings=SETTINGS, part=part)
 
 
 if __name__ == "__main__":

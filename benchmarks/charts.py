@@ -74,7 +74,7 @@ def block(report: Report, table: Table) -> str:
     """What the page shows of one table: machine and day, figures, goals, and the chart."""
     of = report.machine
     run = f"{of['date']}, {of['cores']} cores, load {of['load']}, PostgreSQL {of['PostgreSQL']}"
-    lines = [f"`python -m benchmarks.{report.benchmark}`: {run}.", "", "```text", table.title]
+    lines = [f"`python -m benchmarks.{report.name}`: {run}.", "", "```text", table.title]
     lines += [*table.lines(), *(f"  {verdict}" for verdict in table.verdicts()), "```"]
     if table.key in CHARTED:
         lines += ["", f"![{table.title}](images/{image_name(table)})"]
@@ -86,7 +86,7 @@ def machines() -> str:
     lines = []
     for report in reports():
         known = ", ".join(f"{name} {value}" for name, value in report.machine.items())
-        lines.append(f"- `{report.benchmark}`: {known}")
+        lines.append(f"- `{report.name}`: {known}")
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """What a benchmark says: tables of figures, printed, and recorded for the page and its charts.
 
-``--record`` writes ``benchmarks/results/NAME.json``: the tables with the machine, the versions and
-the day. ``make charts`` makes ``docs/performance.md`` from these files. Without it nothing is
-written: trying a benchmark changes no figure of the page.
+``--record`` writes ``benchmarks/results/NAME.json``, or ``NAME-PART.json`` for a part: the tables
+with the machine, the versions and the day. ``make charts`` makes ``docs/performance.md`` from these
+files. Without it nothing is written: trying a benchmark changes no figure of the page.
 """
 
 from __future__ import annotations
@@ -74,11 +74,13 @@ class Table:
     def lines(self) -> list[str]:
         """As text with aligned columns."""
         width = max(30, *(len(name) for name in self.rows))
-        head = " ".join(f"{column:>11}" for column in self.columns)
+        widths = [max(11, len(column)) for column in self.columns]
+        head = " ".join(f"{c:>{w}}" for c, w in zip(self.columns, widths, strict=True))
         lines = [f"  {'':<{width}} {head}"]
         for name, values in self.rows.items():
             cells = [figure(c, v) for c, v in zip(self.columns, values, strict=True)]
-            lines.append(f"  {name:<{width}} " + " ".join(f"{cell:>11}" for cell in cells))
+            aligned = " ".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
+            lines.append(f"  {name:<{width}} {aligned}")
         return lines
 
 
@@ -88,12 +90,19 @@ def figure(column: str, value: float) -> str:
 
 @dataclass
 class Report:
-    """The tables of one benchmark."""
+    """The tables of one benchmark, or of a part of it."""
 
     benchmark: str
     """The module, such as ``bench_bulk``."""
     machine: dict[str, str] = field(default_factory=describe)
     tables: list[Table] = field(default_factory=list)
+    part: str = ""
+    """What ``--only`` selects, of a benchmark with parts. Each has a file of its own, because each
+    can be measured on another day."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark} --only {self.part}" if self.part else self.benchmark
 
     def add(self, table: Table) -> None:
         self.tables.append(table)
@@ -109,17 +118,22 @@ class Report:
         RESULTS.mkdir(exist_ok=True)
         content = {
             "benchmark": self.benchmark,
+            **({"part": self.part} if self.part else {}),
             "machine": self.machine,
             "tables": [_rounded(asdict(table)) for table in self.tables],
         }
         text = json.dumps(content, indent=1, ensure_ascii=False)
-        (RESULTS / f"{self.benchmark}.json").write_text(text + "\n")
+        file = f"{self.benchmark}-{self.part}" if self.part else self.benchmark
+        (RESULTS / f"{file}.json").write_text(text + "\n")
 
 
 def read(path: Path) -> Report:
     content = json.loads(path.read_text())
     return Report(
-        content["benchmark"], content["machine"], [_table(each) for each in content["tables"]]
+        content["benchmark"],
+        content["machine"],
+        [_table(each) for each in content["tables"]],
+        content.get("part", ""),
     )
 
 
