@@ -3,7 +3,8 @@
 - 10,000 events, against asyncpg without SQLAlchemy: ``executemany``, and one INSERT from arrays
   (``unnest``), which is the fastest statement there is. By hand there is an id, a name, a key and a
   payload made with ``json``: nothing is checked, no event object is made, and nothing can be read
-  back from the session. Goal: at least 0.85 of ``executemany``.
+  back from the session. Goal: at least 0.85 of ``executemany``, which is what asyncpg has for many
+  rows. Against ``unnest`` there is a ratio without a goal.
 - 100 events, against the Core INSERT of 100 rows that a careful person writes in the same session.
   Goal: at most 0.8 of its time.
 
@@ -120,6 +121,7 @@ async def run(server: EmbeddedPostgres, report: Report) -> None:
             times,
             MANY,
             goals=[Goal(row=ours, column="ratio", at_least=0.85)],
+            beside={"to unnest ratio": "asyncpg by hand, INSERT from unnest"},
         )
     )
     times = await compare_async(some_at_once(outbox, engine), rounds=TRANSACTIONS)

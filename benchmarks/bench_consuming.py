@@ -9,6 +9,7 @@ speed. Goal: order="key" and order="total" have at least 0.6 of the speed of the
 
 Then once more as in a service: structlog is loaded, so each event is bound for the lines that its
 handler logs, and metrics are counted. Beside the lean cursor, one that binds three of those names.
+The goals are those of the first table.
 
 ``python -m benchmarks.bench_consuming``
 """
@@ -84,7 +85,7 @@ async def run(server: EmbeddedPostgres, report: Report) -> None:
     report.add(
         speeds(
             "service",
-            "the same with the context of log lines, and metrics",
+            f"a backlog of {BACKLOG:,} events, with the context of log lines, and metrics",
             await take_turns(with_context(server.url(), engine), ROUNDS),
             BACKLOG,
             goals=GOALS,

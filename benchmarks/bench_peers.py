@@ -5,12 +5,15 @@ documented configuration (``peers/``). One process for each, the same server, th
 handler that reads one field; contestants take turns in random order, each in a database of its own.
 
 - drain: so many events are written before anybody looks; timed from the first handler to the last.
+  Goals: order="key" and order="total" have at least 1.8 times the speed of eventsourcing, and
+  order="none" at least 5 times that of graphile-worker.
 - latency: from the return of a commit to the start of the handler, in two processes, one event at a
-  time.
+  time. Goal: order="key" and order="none" have at most the median of graphile-worker, and of
+  pgqueuer.
 
 It compares different things. Queues delete or update a row per job, which is what lets each job
 fail, wait and be retried by itself; a log is read with a cursor. procrastinate drains fewer events:
-its rate is no other with more of them.
+its rate is no other with more of them. A peer that is left out has no goals.
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ import asyncio
 import json
 import os
 import random
-import statistics
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -28,16 +30,26 @@ import click
 from .alone import measure
 from .environments import ALL, NotInstalled, Peer
 from .latency import says
-from .measure import Times, middle, waits
-from .report import Table
+from .measure import Times, speeds, waits
+from .report import Goal
 from .shop import PAYLOAD
 
 if TYPE_CHECKING:
     from sa_outbox.embedded import EmbeddedPostgres
 
-    from .report import Report
+    from .report import Report, Table
 
 PATIENCE_SECONDS = 180
+DRAIN_GOALS = (
+    ("key", "eventsourcing", 1.8),
+    ("total", "eventsourcing", 1.8),
+    ("none", "graphile", 5.0),
+)
+"""Which order has at least how many times a peer's speed."""
+LATENCY_GOALS = [
+    (order, peer, 1.0) for order in ("key", "none") for peer in ("graphile", "pgqueuer")
+]
+"""Which order has at most how many times a peer's median."""
 
 
 class Contest:
@@ -135,32 +147,49 @@ async def run(
             taken = await each.drain(events)
             drained[each.peer.title].append(taken)
             print(f"  round {number + 1}: {each.peer.title} {1 / taken:,.0f}", flush=True)
-    report.add(drains(drained, events, peers))
+    report.add(drains(drained, events))
     waited: Times = {each.peer.title: [] for each in contests}
     portions = 3
     for _ in range(portions):
         for each in random.sample(contests, len(contests)):
             waited[each.peer.title] += await each.latency(latencies // portions)
-    title = f"from a commit's return to the handler, {latencies} events, one at a time"
-    report.add(waits("peers-latency", title, waited))
+    report.add(latency(waited, latencies))
 
 
-def drains(times: Times, events: int, peers: dict[str, Peer]) -> Table:
-    """Speed against the cursor by hand, and against graphile-worker, within a round."""
-    rows = {}
-    for name, taken in times.items():
-        rate = 1 / statistics.median(taken)
-        figures = [rate]
-        for against in ("cursor", "graphile"):
-            others = times[peers[against].title] if against in peers else taken
-            figures += middle([its / mine for mine, its in zip(taken, others, strict=True)])
-        rows[name] = tuple(figures)
-    columns = (
-        *("events/s", "to cursor ratio", "from", "to"),
-        *("to graphile ratio", "least from", "most to"),
-    )
+def drains(times: Times, events: int) -> Table:
+    """Speed against the first contestant, and against peers, within a round."""
+    goals = [
+        Goal(row=ALL[order].title, column=column(peer), at_least=least)
+        for order, peer, least in DRAIN_GOALS
+        if have_run(times, order, peer)
+    ]
     title = f"a backlog of {events:,} events, a handler that reads one field"
-    return Table(key="peers-drain", title=title, columns=columns, rows=rows)
+    beside = columns(times, ("eventsourcing", "graphile"))
+    return speeds("peers-drain", title, times, 1, goals=goals, beside=beside)
+
+
+def latency(waited: Times, events: int) -> Table:
+    goals = [
+        Goal(row=ALL[order].title, column=column(peer), at_most=most)
+        for order, peer, most in LATENCY_GOALS
+        if have_run(waited, order, peer)
+    ]
+    title = f"from a commit's return to the handler, {events} events, one at a time"
+    beside = columns(waited, ("graphile", "pgqueuer"))
+    return waits("peers-latency", title, waited, goals=goals, beside=beside)
+
+
+def columns(times: Times, peers: tuple[str, ...]) -> dict[str, str]:
+    """For each of the peers that has run, the column of the ratios to it."""
+    return {column(peer): ALL[peer].title for peer in peers if have_run(times, peer)}
+
+
+def column(peer: str) -> str:
+    return f"to {peer} ratio"
+
+
+def have_run(times: Times, *names: str) -> bool:
+    return all(ALL[name].title in times for name in names)
 
 
 @click.command()

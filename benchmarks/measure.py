@@ -92,18 +92,24 @@ def speeds(
     times: Times,
     events: int,
     *,
-    base: str | None = None,
     goals: Sequence[Goal] = (),
     unit: str = "events/s",
+    beside: Mapping[str, str] | None = None,
 ) -> Table:
-    """Events per second, and the speed as a part of the *base*'s, by default the first one's."""
-    against = times[base or next(iter(times))]
+    """Events per second, and the speed as a part of the first contestant's. *beside*: more such
+    ratios, the name of the column and whose speed it refers to."""
+    against, others = next(iter(times.values())), beside or {}
     rows = {}
     for name, taken in times.items():
         paired = [its / mine for mine, its in zip(taken, against, strict=True)]
-        rows[name] = (events / statistics.median(taken), *middle(paired))
-    columns = (unit, "ratio", "from", "to")
+        more = (_faster(taken, times[other]) for other in others.values())
+        rows[name] = (events / statistics.median(taken), *middle(paired), *more)
+    columns = (unit, "ratio", "from", "to", *others)
     return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
+
+
+def _faster(mine: list[float], its: list[float]) -> float:
+    return statistics.median(two / one for one, two in zip(mine, its, strict=True))
 
 
 def costs(key: str, title: str, times: Times, *, goals: Sequence[Goal] = ()) -> Table:
@@ -117,13 +123,23 @@ def costs(key: str, title: str, times: Times, *, goals: Sequence[Goal] = ()) -> 
     return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
 
 
-def waits(key: str, title: str, seconds: Times, *, goals: Sequence[Goal] = ()) -> Table:
-    """Percentiles in milliseconds."""
-    rows = {}
+def waits(
+    key: str,
+    title: str,
+    seconds: Times,
+    *,
+    goals: Sequence[Goal] = (),
+    beside: Mapping[str, str] | None = None,
+) -> Table:
+    """Percentiles in milliseconds. *beside*: the median as a part of another contestant's, the name
+    of the column and whose median it refers to."""
+    rows, others = {}, beside or {}
     for name, taken in seconds.items():
         cuts = statistics.quantiles(taken, n=100, method="inclusive")
-        rows[name] = (*(1000 * cuts[at] for at in (49, 89, 98)), 1000 * max(taken))
-    columns = ("p50 ms", "p90 ms", "p99 ms", "longest ms")
+        half = statistics.median(taken)
+        more = (half / statistics.median(seconds[other]) for other in others.values())
+        rows[name] = (*(1000 * cuts[at] for at in (49, 89, 98)), 1000 * max(taken), *more)
+    columns = ("p50 ms", "p90 ms", "p99 ms", "longest ms", *others)
     return Table(key=key, title=title, columns=columns, rows=rows, goals=tuple(goals))
 
 
