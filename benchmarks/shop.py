@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Identity, Text
+from sqlalchemy import BigInteger, Identity, Text, insert
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
@@ -16,6 +16,8 @@ class Order(Base):
     customer: Mapped[str] = mapped_column(Text)
 
 
+EFFECT = insert(Order).values(customer="c")
+"""What a handler with a session does."""
 PAYLOAD = {
     "order_id": 4711,
     "customer": "4a1bd4a6-7a1c-4b7e-9d1f-6c7fd6d1f0aa",
