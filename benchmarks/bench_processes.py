@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession  # noqa: TC002 - read at run time
 
 from sa_outbox import Event, Outbox
 from sa_outbox.consume.garbage import spare_what_is_loaded
@@ -29,6 +30,7 @@ from .drains import append, prepared
 from .latency import says
 from .measure import Contestant, speeds, take_turns
 from .report import Goal, Report
+from .shop import EFFECT
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -42,24 +44,45 @@ KINDS: dict[str, dict[str, Any]] = {
     'order="none"': {"order": "none"},
     'order="key", partitions=8': {"partitions": 8},
 }
+WITH_A_SESSION = 'order="key", partitions=8, one INSERT'
+SESSIONS: dict[str, dict[str, Any]] = {WITH_A_SESSION: {"partitions": 8}}
+"""What ``bench_processor`` asks about: the handlers make one INSERT, and do not compute."""
 CHANNEL = Outbox().settings.names.notify_channel
+
+
+class Seen:
+    """When the first handler began, when the last one ended, and how many there were."""
+
+    def __init__(self) -> None:
+        self.began = self.ended = 0.0
+        self.count = 0
+
+    def begins(self) -> None:
+        self.began = self.began or time.monotonic()
+        self.count += 1
+
+    def ends(self) -> None:
+        self.ended = time.monotonic()
 
 
 async def work(url: str, kind: str) -> None:
     """One process: handles until somebody closes its input, then prints first, last and count."""
-    outbox, began, count = Outbox(), 0.0, 0
+    outbox, seen = Outbox(), Seen()
 
-    @outbox.listener("work", on="order.placed", **KINDS[kind])
-    async def handler(_event: Event[Any]) -> None:
-        nonlocal began, count
-        began = began or time.monotonic()
-        count += 1
+    async def compute(_event: Event[Any]) -> None:
+        seen.begins()
         until = time.thread_time() + WORK_SECONDS
         while time.thread_time() < until:
             pass
-        ended[0] = time.monotonic()
+        seen.ends()
 
-    ended = [0.0]
+    async def insert_one(_event: Event[Any], session: AsyncSession) -> None:
+        seen.begins()
+        await session.execute(EFFECT)
+        seen.ends()
+
+    handler = insert_one if kind == WITH_A_SESSION else compute
+    outbox.listener("work", on="order.placed", **(KINDS | SESSIONS)[kind])(handler)
 
     def observe(observation: Observation) -> None:
         if isinstance(observation, Listening):
@@ -71,7 +94,7 @@ async def work(url: str, kind: str) -> None:
         tasks.create_task(consumer.run())
         await asyncio.to_thread(sys.stdin.read)
         consumer.stop()
-    print(json.dumps([began, ended[0], count]), flush=True)
+    print(json.dumps([seen.began, seen.ended, seen.count]), flush=True)
 
 
 async def together(url: str, engine: AsyncEngine, kind: str, processes: int) -> float:

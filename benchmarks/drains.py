@@ -191,7 +191,12 @@ async def whole_cursor(dsn: str, upper: int) -> float:
 
 
 async def drained(
-    outbox: Outbox, engine: AsyncEngine, listener: str, sync_engine: Engine | None = None
+    outbox: Outbox,
+    engine: AsyncEngine,
+    listener: str,
+    sync_engine: Engine | None = None,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Seconds from the first read to the last settled event, for one listener from the beginning:
     for relays and handlers with a session, whose work ends with a commit."""
@@ -203,7 +208,7 @@ async def drained(
     def observe(observation: object) -> None:
         nonlocal began
         if not began and type(observation).__name__ in ("LeaseClaimed", "RangeTaken"):
-            began = time.perf_counter()
+            began = clock()
 
     consumer = Consumer(
         outbox, engine, listeners=[listener], sync_engine=sync_engine, observers=[observe]
@@ -216,7 +221,7 @@ async def drained(
             await asyncio.sleep(0.001)
         consumer.observers.remove(observe)
         await consumer.drain()
-        ended = time.perf_counter()
+        ended = clock()
         consumer.stop()
         await running
     return ended - began
