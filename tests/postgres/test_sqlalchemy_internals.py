@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, exc, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, exc, select, text
 from sqlalchemy.orm import Session, SessionTransaction
 
 from sa_outbox import OutboxSession
@@ -400,3 +401,79 @@ def test_the_savepoints_of_a_connection_have_the_names_that_its_events_report(
         assert names == undone
         assert len(names) == 2
         assert internals.savepoints_of(connection) == []
+
+
+WAYS_TO_COMMIT: dict[str, Callable[[Session], object]] = {
+    "session.commit()": Session.commit,
+    "session.get_transaction().commit()": lambda session: current(
+        session.get_transaction()
+    ).commit(),
+    "connection.commit()": lambda session: session.connection().commit(),
+    "connection.get_transaction().commit()": lambda session: current(
+        session.connection().get_transaction()
+    ).commit(),
+}
+T = TypeVar("T")
+
+
+def current(found: T | None) -> T:
+    assert found is not None
+    return found
+
+
+def refuse(_connection: Connection) -> None:
+    raise PermissionError
+
+
+@pytest.fixture(params=["by the private method", "by the event"])
+def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "by the event":
+        monkeypatch.setattr(internals, "_COMMIT", "_not_in_this_release")
+
+
+@pytest.mark.usefixtures("guard")
+@pytest.mark.parametrize("way", WAYS_TO_COMMIT.values(), ids=WAYS_TO_COMMIT)
+def test_a_guarded_connection_is_not_committed_in_any_way(
+    way: Callable[[Session], object], engine: Engine
+) -> None:
+    with Session(engine) as session:
+        session.add(Order(name="x"))
+        session.flush()
+        internals.guard_commit(session.connection(), refuse)
+
+        with pytest.raises(PermissionError):
+            way(session)
+        session.invalidate()
+
+    with Session(engine) as session:
+        assert session.scalars(select(Order)).all() == []
+
+
+def test_a_commit_that_is_refused_reaches_no_event_and_one_that_is_not_reaches_all(
+    engine: Engine,
+) -> None:
+    committed: list[Connection] = []
+    with engine.connect() as connection:
+        event.listen(connection, "commit", committed.append)
+        internals.guard_commit(connection, refuse)
+        connection.execute(text("SELECT 1"))
+        with pytest.raises(PermissionError):
+            connection.commit()
+        assert committed == []
+
+        connection.rollback()
+        internals.unguard_commit(connection)
+        connection.execute(text("SELECT 1"))
+        connection.commit()
+        assert committed == [connection]
+
+
+def test_a_guarded_connection_releases_savepoints_and_has_no_events(engine: Engine) -> None:
+    with engine.connect() as connection:
+        internals.guard_commit(connection, refuse)
+        with connection.begin_nested():
+            connection.execute(text("SELECT 1"))
+
+        assert not connection._has_events
+        internals.unguard_commit(connection)
+        assert "_commit_impl" not in vars(connection)

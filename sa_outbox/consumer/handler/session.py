@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
 from sa_outbox.errors import HandlerMustNotCommit
+from sa_outbox.producer.internals import guard_commit, unguard_commit
 from sa_outbox.producer.session import AsyncOutboxSession, OutboxSession
 from sa_outbox.sql.server.tenants import set_tenant
 from sa_outbox.sql.server.transactions import PING, ping
@@ -109,7 +110,7 @@ class HandlerSession(OutboxSession):
         self._begun = self.lent.get_transaction()
         if self.outbox_host is None:
             # Session.commit is refused below; the connection's own would bypass it.
-            event.listen(self.lent, "commit", self.refuse_commit)
+            guard_commit(self.lent, self.refuse_commit)
         if with_door:
             self._door = ThreadDoor()
         self.guarded = True
@@ -142,9 +143,10 @@ class HandlerSession(OutboxSession):
         """Close it. A connection whose ``commit`` was refused is dropped: SQLAlchemy takes its
         transaction for ended, psycopg does not, and the pool can't have it back."""
         lent: Any = getattr(self, "lent", None)
-        if lent is not None and not lent.closed:
+        if lent is not None:
+            unguard_commit(lent)
             begun: Any = self._begun
-            if lent.get_transaction() is not begun or not begun.is_active:
+            if not lent.closed and (lent.get_transaction() is not begun or not begun.is_active):
                 lent.invalidate()
         self.close()
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, RootTransaction, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -111,11 +111,23 @@ async def test_an_async_handler_that_ends_its_transaction_fails_without_effect(
     assert database.effects("billing") == [2]
 
 
-@pytest.mark.parametrize(
-    "way",
-    [Session.commit, Session.rollback, Session.close, Session.begin_nested],
-    ids=lambda way: str(way.__name__),
-)
+SYNC_WAYS: dict[str, Callable[[Session], object]] = {
+    "commit": lambda session: session.commit(),
+    "rollback": lambda session: session.rollback(),
+    "close": lambda session: session.close(),
+    "begin_nested": lambda session: session.begin_nested(),
+    "connection.commit": lambda session: session.connection().commit(),
+    "connection.begin.commit": lambda session: begun(session.connection()).commit(),
+}
+
+
+def begun(connection: Connection) -> RootTransaction:
+    transaction = connection.get_transaction()
+    assert transaction is not None
+    return transaction
+
+
+@pytest.mark.parametrize("way", SYNC_WAYS.values(), ids=SYNC_WAYS)
 async def test_a_sync_handler_that_ends_its_transaction_fails_without_effect(
     way: Callable[[Session], object],
     outbox: Outbox,
@@ -127,7 +139,7 @@ async def test_a_sync_handler_that_ends_its_transaction_fails_without_effect(
     def charge(event: Event[Any], session: Session) -> None:
         session.execute(EFFECT, {"n": event.payload["n"]})
         if event.payload["n"] == 1:
-            getattr(session, way.__name__)()
+            way(session)
 
     producer.add(1, 2)
 
