@@ -63,7 +63,7 @@ async def until_drained(
             ):
                 return given_up
             else:
-                outages.ceiling = min(outages.ceiling, horizon.latest.ceiling)
+                outages.waits_up_to(horizon.latest.ceiling)
             with anyio.move_on_after(POLL_SECONDS):
                 await next_progress()
     return None

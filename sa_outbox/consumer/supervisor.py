@@ -52,7 +52,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Begin nothing new. The services go on: what still runs needs its leases."""
-        self.leases.is_closing = True
+        self.leases.stop()
         self.workload.stop()
 
     def cancel(self) -> None:

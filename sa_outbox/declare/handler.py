@@ -29,14 +29,16 @@ _PLAIN: tuple[object, ...] = (inspect.Parameter.empty, Any, object, dict, typing
 class Forwarding(Protocol):
     """What a consumer does for a relay besides calling its handler."""
 
-    epoch: int
-    """The database's epoch; set once it is known, and whenever it changes."""
     payload: Wanted | None
     """What its own functions of an event ask for."""
     max_pause: float | None
     """Longest pause, in seconds, while its receiver is away; None: the usual one."""
     tenant: str | None
     """Nothing of another tenant is sent; None: of any."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The database's epoch: called once it is known, and whenever it may have changed."""
+        ...
 
     async def close(self) -> None:
         """The consumer has ended: nothing more is sent."""

@@ -47,8 +47,7 @@ class Forward:
         envelope: Envelope | None = None,
     ) -> None:
         self.relay = relay
-        self.epoch = 0
-        """The database's epoch; set by the consumer."""
+        self._epoch = 0
         self.payload = payload
         """What the program's ``map`` or ``to`` asks for by its annotation; None: JSON."""
         self.max_pause = max_pause
@@ -80,6 +79,9 @@ class Forward:
         (answer,) = await self._answers([event])
         if answer is not None:
             raise answer
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
 
     async def close(self) -> None:
         await self.relay.close()
@@ -130,7 +132,7 @@ class Forward:
     def _message(self, event: Event[Any]) -> Message | Undeliverable | None:
         """None: it is not to be sent."""
         try:
-            message = self._make(event, self.epoch)
+            message = self._make(event, self._epoch)
             if message is None:
                 return None
             self._check(message.destination)

@@ -97,6 +97,14 @@ THEIR_NAMES = {
 }
 """Of SQLAlchemy, Alembic, click and uvicorn, where we implement or replace them."""
 
+OWN_ATTRIBUTES = re.compile(
+    r"sa_outbox/consumer/((idle|lease|services|shared|upkeep|work)/.+|(drain|supervisor)\.py)"
+)
+"""Where objects write their own attributes only. Elsewhere, an event in flight is filled in by
+whoever decides about it."""
+SCOPES = {"scope", "self._scope"}
+"""anyio's, whose deadline and shield are made to be set."""
+
 BY_NAME = {"tests/postgres/test_notifier.py": "a name that has to be resolved is the subject"}
 SLEEPS = {
     "tests/support/__init__.py": "eventually(): looks again until it is true",
@@ -291,6 +299,20 @@ class TestVocabulary:
         assert words("JobOffset_checkpoint") == ["job", "offset", "checkpoint"]
         tree = ast.parse("def f(offset): x.job = 1\nfor worker in y.sink: pass\n")
         assert [name for name, _ in identifiers(tree)] == ["f", "worker", "offset", "job"]
+
+
+class TestObjects:
+    def test_nobody_writes_the_attributes_of_another_object(self) -> None:
+        found = [
+            f"{module}:{node.lineno} {ast.unparse(node)}"
+            for module in MODULES
+            if OWN_ATTRIBUTES.fullmatch(module)
+            for node in ast.walk(parsed(module))
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            if ast.unparse(node.value) not in {"self", *SCOPES}
+        ]
+
+        assert found == []
 
 
 class TestRepository:

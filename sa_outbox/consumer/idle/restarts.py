@@ -46,6 +46,8 @@ class Restarts:
         self._sleep: Sleep | None = None
         self._handled_to = 0
         """What was handled when it fell asleep."""
+        self._is_sure = True
+        """Nothing has happened since the sleep was decided."""
         self.wakes: int = 0
         """How often ``wake`` was called, also while there was no sleep."""
         self.is_due: bool = False
@@ -86,15 +88,15 @@ class Restarts:
         what was committed before there was a sleep is visible by now."""
         sleep = self._sleep
         if sleep is not None:
-            sleep.is_sure = False
+            self._is_sure = False
             await best_effort(self._confirm(sleep, services), CLOSE_SECONDS)
-            if not sleep.is_sure:
+            if not self._is_sure:
                 sleep.end("events")
 
     async def _confirm(self, sleep: Sleep, services: Supervisor) -> None:
         if await committed_to(services) == self._handled_to:
             seconds = _least(await due(services, self._outbox.crons), self._settings)
-            sleep.is_sure = seconds is None or sleep.shorten(seconds)
+            self._is_sure = seconds is None or sleep.shorten(seconds)
 
     async def until_it_may_begin(
         self, made: Engines, stopped: anyio.Event, endpoints: Endpoints | None

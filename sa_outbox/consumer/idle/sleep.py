@@ -35,8 +35,6 @@ class Sleep:
         self._loop = asyncio.get_running_loop()
         self._woken = anyio.Event()
         self._by = "time"
-        self.is_sure = True
-        """Nothing has happened since it was decided."""
 
     @property
     def seconds(self) -> float | None:

@@ -83,8 +83,9 @@ class Alibis:
 
     def lost(self, lease: Lease, lived: Query) -> None:
         """Decide whether the events in flight may be blamed for the end of *lease*."""
-        lease.is_blamed = self.pulse.slept(lease.renewed_at) > ASLEEP * lease.duration
-        if not lease.is_blamed:
+        if self.pulse.slept(lease.renewed_at) > ASLEEP * lease.duration:
+            lease.blamed()
+        else:
             self.unreported.append((lived, lease))
 
     async def report(self, connections: Connections) -> None:

@@ -48,7 +48,7 @@ class Lease:
         """Which partition of the listener, or which range of a queue."""
         self.key: tuple[str, int] = (self.listener, self.part)
         self.partition: int = row.get("partition", self.part)
-        self.count = 1
+        self.count: int = row.get("count", 1)
         """How many partitions the listener has."""
         self.barrier: int | None = None
         """Its cursor must read no further: the partitions are about to be changed."""
@@ -71,7 +71,7 @@ class Lease:
         self._clock = clock
         self.is_lost: bool = False
         self.is_blamed = False
-        """It ended, and an event may be to blame: its process was not awake meanwhile."""
+        """It ended, and its process was not awake meanwhile."""
         self.is_outdated: bool = False
         """The database lost what was written under it, or events that were read: a failover."""
         self.is_over = False
@@ -89,6 +89,10 @@ class Lease:
         """Its holder stopped trusting it and was not awake: a handler may have blocked it."""
         return self.is_blamed and not self.is_outdated
 
+    def stops_at(self, barrier: int | None) -> None:
+        """What the survey of the listeners says of its barrier; None: there is none."""
+        self.barrier = barrier
+
     def worked_by(self, progress: Progress) -> None:
         """A loop works under it from now on; *progress* is what it saves."""
         self._progress = progress
@@ -105,6 +109,10 @@ class Lease:
         if not before.revision <= row["revision"] <= self.saved.revision + 1:
             return True
         return bool(row["revision"] == before.revision and row["position"] != before.position)
+
+    def blamed(self) -> None:
+        """An event may be to blame for its end."""
+        self.is_blamed = True
 
     def outdated(self) -> None:
         """It must be claimed again, and work restarts from what the row says then."""

@@ -75,10 +75,14 @@ class Horizon:
         self.number += 1
         if self.connected_at is None:
             self.connected_at = ceiling
-        self.highest = max(self.highest, ceiling)
+        self.saw(ceiling)
         # What is final was visible, even if retention has deleted it since.
         self.latest = HorizonSnapshot(self.number, max(ceiling, final), final, len(now))
         return self.latest
+
+    def saw(self, position: int) -> None:
+        """An event or a cursor was there."""
+        self.highest = max(self.highest, position)
 
     def forget(self) -> None:
         """Start afresh after a reconnect: the server may have restarted.

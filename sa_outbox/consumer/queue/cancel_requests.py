@@ -27,6 +27,10 @@ class CancelRequests:
         self._context = context
         self._listener = listener
 
+    def announced(self) -> None:
+        """Somebody has made one, perhaps for this process: they are read next."""
+        self.wanted = True
+
     async def look(self, loops: Mapping[tuple[str, int], DeliveryLoop[RangeSource]]) -> None:
         """Read the requests and pass each on to the loop that has its event."""
         self.wanted = False

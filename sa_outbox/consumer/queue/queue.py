@@ -132,7 +132,7 @@ class Queue:
 
     def look_for_requests(self) -> None:
         """Somebody has cancelled an event that was claimed, perhaps by us."""
-        self._requests.wanted = True
+        self._requests.announced()
         self.bell.ring()
 
     def rests_at(self, number: int) -> int | None:

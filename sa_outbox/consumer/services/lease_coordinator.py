@@ -61,8 +61,7 @@ class LeaseCoordinator:
         self._kept_until: dict[Key, float] = {}
         self._next_expiry: float | None = None
         self._barriers: dict[Key, int | None] = {}
-        self.is_closing = False
-        """What is free from now on is for others, including what we have just released."""
+        self._is_closing = False
         self._reported: set[tuple[str, int]] = set()
 
     @property
@@ -92,10 +91,15 @@ class LeaseCoordinator:
         """Have them check who holds what."""
         await self._context.connections.rows(self._context.statements.notify_released)
 
+    def stop(self) -> None:
+        """Claim nothing more: what is free from now on is for others, including what we have just
+        released."""
+        self._is_closing = True
+
     async def claim(self) -> list[Lease]:
         """Claim what is free and in our share; the caller works on each and releases it."""
         shares = await self._survey()
-        if not shares.claim or self.is_closing:
+        if not shares.claim or self._is_closing:
             return []
         began = monotonic()
         rows = await self._context.connections.rows(
@@ -108,8 +112,7 @@ class LeaseCoordinator:
         claimed = []
         for row in rows:
             lease = Lease(row, duration=self._duration, began=began)
-            lease.count = row["count"]
-            lease.barrier = self._barriers.get(lease.key)
+            lease.stops_at(self._barriers.get(lease.key))
             self.held[lease.key] = lease
             if self.unclaimed.pop(lease.key, began) <= began - OVERDUE_SECONDS:
                 # The process whose share it is may still come: not back and forth each time.
@@ -135,7 +138,7 @@ class LeaseCoordinator:
             lease = self.held.get(key)
             self._barriers[key] = row["barrier"]
             if lease is not None:
-                lease.barrier = row["barrier"]
+                lease.stops_at(row["barrier"])
             if lease is not None and row["owner"] != self.owner:
                 self.lost.append(lease)
             if row["paused"] or row["name"] in self._context.withheld:

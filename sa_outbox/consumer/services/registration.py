@@ -31,7 +31,7 @@ async def register(
     known = {row["name"]: row["position"] for row in rows}
     counts = {row["name"]: row["count"] for row in rows}
     described = {row["name"]: _recorded(row) for row in rows}
-    context.horizon.highest = max(context.horizon.highest, *known.values(), 0)
+    context.horizon.saw(max(known.values(), default=0))
     for listener in listeners:
         if listener.name not in known:
             await _register(context, listener)

@@ -62,7 +62,7 @@ class Verification:
         whether this is a copy."""
         home = await to_its_end(self._find_home())
         for forwarding in self._forwardings:
-            forwarding.epoch = home.epoch
+            forwarding.begin_epoch(home.epoch)
         self.copies.found(home)
 
     async def _find_home(self) -> Home:

@@ -22,17 +22,20 @@ class Watch:
 
     patience: float
     """Seconds after which to stop waiting for such a listener."""
-    ceiling: int = _HIGHEST
-    """The drain does not wait for events above it: settling one is no progress."""
+    _ceiling: int = _HIGHEST
     _since: dict[str, float] = field(default_factory=dict)
     _why: dict[str, str] = field(default_factory=dict)
+
+    def waits_up_to(self, ceiling: int) -> None:
+        """The drain does not wait for events above it: settling one is no progress."""
+        self._ceiling = min(self._ceiling, ceiling)
 
     def turned_away(self, listener: str, why: str, now: float) -> None:
         self._since.setdefault(listener, now)
         self._why[listener] = why
 
     def settled(self, listener: str, position: int) -> None:
-        if position <= self.ceiling:
+        if position <= self._ceiling:
             self._since.pop(listener, None)
 
     def given_up(self, now: float) -> dict[str, str]:
