@@ -4,7 +4,8 @@ The guarantee. Every listener gets every committed event at least once, and no e
 transaction that rolled back; what a handler does through the session it is given happens exactly
 once. Events of one key are handled in the order of the log (``order="key"``), or all events are
 (``order="total"``). An event that can't be handled is a dead letter that keeps its errors.
-Listeners do not wait for each other, nor for transactions of others.
+Listeners do not wait for each other (except while a process investigates a crash), nor for
+transactions of others.
 
 The path of an event, and the packages it passes:
 

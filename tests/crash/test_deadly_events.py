@@ -75,9 +75,12 @@ def is_settled(dsn: str) -> bool:
     ("form", "listener"),
     [
         ("new", "by_key"),
+        ("new", "in_total"),
+        ("new", "with_session"),
         ("new", "in_batches"),
         ("new", "in_partitions"),
         ("new", "queue"),
+        ("new", "queue_in_batches"),
         ("scheduled", "by_key"),
         ("scheduled", "in_batches"),
         ("scheduled", "with_session"),
