@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 BEARER: Final = re.compile(r"(?i)(\bbearer\s{1,5})[\w.~+/=-]{16,}")
 JSON_WEB_TOKEN: Final = re.compile(r"\beyJ[\w-]{10,1000}\.[\w-]{10,}(?:\.[\w-]*)?")
 # Webhooks, AWS, Stripe, GitHub, GitLab, Slack, Google, OpenAI and Anthropic, SendGrid, npm, PyPI,
-# Hugging Face, DigitalOcean, Shopify, age.
+# Hugging Face, DigitalOcean, Shopify, age, connection strings of Azure.
 VENDOR_KEY: Final = re.compile(
     r"\b(?:whsec_[\w+/=-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{16}\b|[sr]k_(?:live|test)_\w{8,}"
     r"|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[a-z]-[\w-]{8,}"
     r"|AIza[\w-]{30,}|sk-[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|npm_\w{30,}"
     r"|pypi-[\w-]{30,}|hf_\w{30,}|do[opr]_v1_\w{30,}|shp(?:at|ca|pa|ss)_\w{30,}"
-    r"|AGE-SECRET-KEY-1\w{20,})"
+    r"|AGE-SECRET-KEY-1\w{20,}"
+    r"|(?:AccountKey|SharedAccessKey)=[\w+/=-]{16,}|SharedAccessSignature=[^\s'\";]{16,})"
 )
 """A key with the prefix of a well-known service."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----")

@@ -25,6 +25,7 @@ _TLS = {
     "sslcertmode", "sslcrldir",
 }  # fmt: skip
 """libpq's TLS parameters."""
+_WORDS_FOR_TLS = ("ssl", "tls", "encrypt", "secure")
 
 
 def parse_url(url: str | URL) -> URL:
@@ -62,7 +63,7 @@ def _refuse_tls_that_is_none(url: URL) -> None:
     misspelled TLS option must not get that far."""
     known = {*_TLS, "ssl"} if url.drivername == "postgresql+asyncpg" else _TLS
     for name in url.query:
-        if name not in known and ("ssl" in name.lower() or "tls" in name.lower()):
+        if name not in known and any(word in name.lower() for word in _WORDS_FOR_TLS):
             raise ConfigError(
                 f"the database URL has {name!r}, which would not enable TLS: nothing was sent. "
                 "Write sslmode=verify-full&sslrootcert=... (or sslmode=require, which encrypts "

@@ -339,6 +339,10 @@ class TestSecrets:
             f"no access for ghp_{SECRET}abcdefghijklmnopqrstuvwxyz",
             f"xoxb-{SECRET}-abcdef",
             f"sk-proj-{SECRET}abcdefghijklmnop",
+            f"AccountName=shop;AccountKey={SECRET}==;EndpointSuffix=core.windows.net",
+            f"SharedAccessKeyName=send;SharedAccessKey={SECRET}=;EntityPath=orders",
+            f"BlobEndpoint=https://shop.example/;SharedAccessSignature=sig={SECRET}&sv=2024",
+            f"account_key: {SECRET}",
         ],
         ids=lambda text: text.replace(SECRET, "..."),
     )

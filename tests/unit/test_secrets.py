@@ -22,6 +22,7 @@ SECRETS: list[tuple[Any, str]] = [
     ({"tokens": "no", "refresh_token": ["abc"]}, "$.refresh_token[0]"),
     ({"note": f"use {TOKEN}"}, "$.note"),
     ({"note": "AKIAIOSFODNN7EXAMPLE"}, "$.note"),
+    ({"blobs": "AccountName=shop;AccountKey=hunter2hunter2hunter2=="}, "$.blobs"),
     ({"url": "postgresql://shop:hunter2@db/shop"}, "$.url"),
     ({"header": "Bearer abcdefghijklmnop"}, "$.header"),
     ([KEY], "$[0]"),

@@ -86,7 +86,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ..
     (
         re.compile(
             r"(?i)(\b\w{0,30}(?:password|passwd|passphrase|pwd|secret|token|credential"
-            r"|(?:api|access|private)[_-]?key)\w{0,30}['\"]?\s{0,5}[:=]\s{0,5})"
+            r"|(?:api|access|account|private)[_-]?key|sharedaccesssignature)\w{0,30}['\"]?\s{0,5}[:=]\s{0,5})"
             rf"(?:{_QUOTED}|[^\s,;&)}}\]]+)"
         ),
         r"\1***",
