@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -14,8 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from sa_outbox import Event, Outbox
-from sa_outbox.observe import AttemptFailed, DeliverySettled
+from sa_outbox import Event, Outbox, RetryPolicy
+from sa_outbox.clock import Clock
+from sa_outbox.clock import clock as the_clock
+from sa_outbox.observe import AttemptFailed
 from sa_outbox.policy.order import Order
 from tests.support import PATIENCE, comes_true
 
@@ -26,6 +29,8 @@ pytestmark = pytest.mark.anyio
 EFFECT = text("INSERT INTO effects VALUES (:listener, :n)")
 DIE = text("SELECT pg_terminate_backend(pg_backend_pid(), 0), pg_sleep(5)")
 DEADLY = 3
+HOURS = RetryPolicy(attempts=3, base=timedelta(hours=1), jitter=False)
+"""No attempt that counts is made again unless the clock is moved."""
 
 
 class Shop:
@@ -62,6 +67,12 @@ class Shop:
                 if n == DEADLY:
                     self.calls.append(n)
                     await session.execute(DIE)
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    yield the_clock
+    the_clock.reset()
 
 
 @pytest.fixture
@@ -142,7 +153,7 @@ async def test_of_a_batch_the_event_that_ends_the_connection_is_found(
     assert database.effects("billing") == innocent
 
 
-@pytest.mark.parametrize("order", ["key", "none"])
+@pytest.mark.parametrize("order", ["key", "total", "none"])
 async def test_others_are_handled_at_full_speed_meanwhile(
     order: Order,
     shop: Shop,
@@ -150,25 +161,34 @@ async def test_others_are_handled_at_full_speed_meanwhile(
     database: Database,
     consuming: Consuming,
     outbox: Outbox,
+    clock: Clock,
 ) -> None:
-    """They do not wait until the deadly event is at its end, and no other listener does."""
-    shop.listen(order=order, concurrency=2)
+    """All of them before its second attempt that counts, and before any other listener waits. With
+    order="total", the later events of its own listener have to."""
+    shop.listen(order=order, retry=HOURS, concurrency=1 if order == "total" else 2)
 
     @outbox.listener("mail", on="order.*", order="total")
     async def send(event: Event[Any], session: AsyncSession) -> None:
         await session.execute(EFFECT, {"listener": "mail", "n": event.payload["n"]})
 
-    add_all(producer)
+    innocent = add_all(producer)
 
     async with consuming(outbox) as running:
-        await running.dead("billing")
-        settled = running.recorder.of(DeliverySettled, listener="billing")
-        ended = [each.position for each in settled if each.outcome != "retry"]
-        await running.done("billing", 100)
+        await running.settled("billing", outcome="retry")
         await running.done("mail", 101)
+        if order != "total":
+            await running.done("billing", 100)
+        meanwhile, calls = database.effects("billing"), len(shop.calls)
+        clock.advance(hours=12)
+        await running.settled("billing", times=2, outcome="retry")
+        clock.advance(hours=12)
+        await running.dead("billing")
+        await running.done("billing", 100)
 
-    assert ended.index(DEADLY + 1) > 15  # one after the other it would be 4
+    assert meanwhile == (innocent[:DEADLY] if order == "total" else innocent)
+    assert calls == 2  # the first loss is free
     assert database.effects("mail") == list(range(101))
+    assert database.effects("billing") == innocent
 
 
 async def test_the_first_loss_is_free_whatever_the_handler_raises_of_it(
