@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sa_outbox.errors import ConfigError, OutboxError
+from sa_outbox.policy.checks import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,14 @@ def counted(count: int, noun: str) -> str:
         if noun.endswith("y") and noun[-2:] != "ey"
         else f"{count:,} {noun}s"
     )
+
+
+class NearChoice(click.Choice[str]):
+    """A choice that answers a typo with the near one, after those there are."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        said = super().get_invalid_choice_message(value, ctx)
+        return said.removesuffix(".") + did_you_mean(str(value), self.choices)
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from .operator import limit_option, place_of, place_options
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sa_outbox.operations.audit import AuditRecord
+    from sa_outbox.operations.audit import AuditFilter, AuditRecord
+
+    from .operator import Place
 
 
 @click.command()
@@ -52,9 +54,19 @@ def audit(
         "EVENT ID",
     )  # fmt: skip
     rows = [_row(each) for each in page.records]
+    if not rows:
+        _require_known(place, wanted)
     click.echo(table(headers, rows) if rows else "no record")
     if page.next_before is not None:
         click.echo(f"there may be more: --before {page.next_before}", err=True)
+
+
+def _require_known(place: Place, wanted: AuditFilter) -> None:
+    """Nothing was found: refuse a listener or an action that looks like a typo."""
+    from sa_outbox.operations.known_names import check_audit_filter  # noqa: PLC0415 - rarely
+
+    if near := place.ask(lambda c, tables: check_audit_filter(c, tables, wanted)):
+        raise click.ClickException(f"no record has the action {wanted.action!r}{near}")
 
 
 def _row(each: AuditRecord) -> list[object]:

@@ -12,7 +12,7 @@ import click
 
 from sa_outbox.errors import ConfigError
 
-from .answers import cli_errors, counted, read_catalogue
+from .answers import NearChoice, cli_errors, counted, read_catalogue
 from .operator import app_option
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ WHOM = {
 @click.option(
     "--format",
     "form",
-    type=click.Choice(sorted(FILES)),
+    type=NearChoice(sorted(FILES)),
     default="asyncapi",
     show_default=True,
     help="What kind of document to write.",

@@ -10,6 +10,7 @@ import click
 from sa_outbox.policy.delivery import Reason
 from sa_outbox.policy.error.tracebacks import traceback_text
 
+from .answers import NearChoice
 from .display import as_json, document, escaped, facts, moment, table
 from .operator import limit_option, moment_option, place_of, place_options
 
@@ -45,7 +46,7 @@ def filters(command: F) -> F:
             "--fingerprint", help="Fingerprint of the last error, from list --group-by error."
         ),
         click.option("--code", help="Code of the last error."),
-        click.option("--reason", type=click.Choice(get_args(Reason)), help="Why it was given up."),
+        click.option("--reason", type=NearChoice(get_args(Reason)), help="Why it was given up."),
         click.option("--tenant", help="Tenant of the event."),
         click.option("--key", help="Key of the event."),
         click.option("--type", "types", multiple=True, help="Event type; * for any characters."),
@@ -59,7 +60,7 @@ def filters(command: F) -> F:
 @filters
 @click.option(
     "--resolution",
-    type=click.Choice(["open", "replayed", "discarded", "fixed", "any"]),
+    type=NearChoice(["open", "replayed", "discarded", "fixed", "any"]),
     default="open",
     show_default=True,
     help="What became of it since; any for all of them.",
@@ -67,7 +68,7 @@ def filters(command: F) -> F:
 @click.option("--before", type=int, help="Continue below this id: the end of the last page.")
 @limit_option
 @click.option("--count", is_flag=True, help="Only print how many there are.")
-@click.option("--group-by", type=click.Choice(["error"]), help="Count them by their last error.")
+@click.option("--group-by", type=NearChoice(["error"]), help="Count them by their last error.")
 @click.option("--json", "as_json_", is_flag=True, help="One JSON object, for programs.")
 @place_options
 def list_(

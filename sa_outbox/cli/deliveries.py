@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .answers import cli_errors, counted
+from .answers import NearChoice, cli_errors, counted
 from .display import as_json, escaped, holder, moment, table
 from .operator import (
     app_option,
@@ -20,11 +21,16 @@ from .operator import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TypeVar
 
+    from sqlalchemy import Connection
+
+    from sa_outbox.database.tables import Tables
     from sa_outbox.operations.deliveries import DeliveryFilter, DeliveryId
     from sa_outbox.operations.delivery_change import Outcome
+
+    from .operator import Place
 
     F = TypeVar("F", bound=Callable[..., None])
 
@@ -36,7 +42,7 @@ def filter_options(command: F) -> F:
         click.option("--key", help="Only of events with this key."),
         click.option("--tenant", help="Only of events of this tenant."),
         click.option("--type", "event_type", help="Only of events of this type."),
-        click.option("--state", type=click.Choice(STATES), help="Only those in this state."),
+        click.option("--state", type=NearChoice(STATES), help="Only those in this state."),
         click.option("--listener", help="Only those of this listener."),
     ):
         command = option(command)
@@ -66,16 +72,14 @@ def list_(*, after: str | None, limit: int, as_json_: bool, **options: Any) -> N
     parked. What listeners with order="total" wait for: sa-outbox listeners list.
     """
     from sa_outbox.operations.deliveries import list_deliveries  # noqa: PLC0415 - not for --help
-    from sa_outbox.operations.known_names import check_listener  # noqa: PLC0415 - not for --help
 
     wanted = _filter(options)
     with cli_errors():
         begin = None if after is None else _id(after)
     place = place_of(options)
     page = place.ask(lambda c, tables: list_deliveries(c, tables, wanted, after=begin, limit=limit))
-    name = wanted.listener
-    if not page.deliveries and name is not None:
-        place.ask(lambda c, tables: check_listener(c, tables, name))
+    if not page.deliveries:
+        _require_known(place, wanted)
     if as_json_:
         click.echo(as_json(page))
         return
@@ -125,6 +129,7 @@ def retry(*, chosen: tuple[str, ...], every: bool, **options: Any) -> None:
         return
     with cli_errors():
         ids = [_id(each) for each in chosen]
+    _require_listeners(place, ids)
     _print(place.ask(lambda c, tables: retry_deliveries(c, tables, ids, operator)))
 
 
@@ -150,6 +155,7 @@ def cancel(*, chosen: tuple[str, ...], app: str | None, yes: bool, **options: An
             from sa_outbox.consume.loader import load_outbox  # noqa: PLC0415 - the user's program
 
             listeners = load_outbox(app).listeners
+    _require_listeners(place, ids)
     confirm(place, f"{counted(len(ids), 'delivery')}: never attempted again.", "cancel", yes=yes)
     _print(
         place.ask(
@@ -158,7 +164,32 @@ def cancel(*, chosen: tuple[str, ...], app: str | None, yes: bool, **options: An
     )
 
 
-def _retry_all(place: Any, wanted: DeliveryFilter, operator: Any) -> None:
+def _require_known(place: Place, wanted: DeliveryFilter) -> None:
+    """Nothing was found: refuse a listener or an event type that looks like a typo."""
+    from sa_outbox.operations import known_names  # noqa: PLC0415 - rarely
+
+    def ask(connection: Connection, tables: Tables) -> str:
+        if wanted.listener is not None:
+            known_names.check_listener(connection, tables, wanted.listener)
+        types = [] if wanted.event_type is None else [wanted.event_type]
+        return known_names.near_event_types(connection, tables, types)
+
+    if near := place.ask(ask):
+        raise click.ClickException(f"no delivery is of {wanted.event_type}{near}")
+
+
+def _require_listeners(place: Place, ids: Iterable[DeliveryId]) -> None:
+    """Before anything is changed: a typo must not look like a delivery that is done."""
+    from sa_outbox.operations.known_names import check_listener  # noqa: PLC0415 - not for --help
+
+    def ask(connection: Connection, tables: Tables) -> None:
+        for name in sorted({each.listener for each in ids}):
+            check_listener(connection, tables, name)
+
+    place.ask(ask)
+
+
+def _retry_all(place: Place, wanted: DeliveryFilter, operator: Any) -> None:
     """Batch by batch, each in its own transaction."""
     from collections import Counter  # noqa: PLC0415 - rarely
 
@@ -167,10 +198,7 @@ def _retry_all(place: Any, wanted: DeliveryFilter, operator: Any) -> None:
     counts: Counter[Outcome] = Counter()
     after: DeliveryId | None = None
     while True:
-        begin = after
-        done = place.ask(
-            lambda c, tables, begin=begin: retry_matching(c, tables, wanted, operator, after=begin)
-        )
+        done = place.ask(partial(retry_matching, wanted=wanted, operator=operator, after=after))
         counts.update(done.outcomes.values())
         after = done.next_after
         if after is None:
@@ -178,6 +206,7 @@ def _retry_all(place: Any, wanted: DeliveryFilter, operator: Any) -> None:
     for outcome, number in counts.items():
         click.echo(f"{counted(number, 'delivery')}: {OUTCOMES[outcome]}")
     if not counts:
+        _require_known(place, wanted)
         click.echo("no delivery waits for a retry")
 
 

@@ -9,6 +9,8 @@ import click
 
 from sa_outbox.policy.order import ORDERS
 
+from .answers import NearChoice
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,7 +43,7 @@ def delivering_options(*, changing: bool) -> Callable[[F], F]:
     )
     order = click.option(
         "--order",
-        type=click.Choice(ORDERS),
+        type=NearChoice(ORDERS),
         help="Which events wait for each other: those of a key, all, or none.",
         **default("key"),
     )

@@ -8,11 +8,11 @@ from sa_outbox.database.rights import KINDS
 from sa_outbox.schema.url import names_options
 from sa_outbox.settings import Names
 
-from .answers import cli_errors
+from .answers import NearChoice, cli_errors
 
 
 @click.command()
-@click.argument("kinds", nargs=-1, type=click.Choice(list(KINDS)), metavar="[KIND]...")
+@click.argument("kinds", nargs=-1, type=NearChoice(list(KINDS)), metavar="[KIND]...")
 @click.option("--role", help="Name of the role.  [default: outbox_ and the kind]")
 @click.option("--audit", is_flag=True, help="Include what an outbox with an audit needs.")
 @names_options

@@ -6,11 +6,13 @@ from importlib.resources import files
 
 import click
 
+from .answers import NearChoice
+
 FILES = {"grafana": "grafana.json", "alert-rules": "alert-rules.yml"}
 
 
 @click.command()
-@click.argument("what", type=click.Choice(sorted(FILES)))
+@click.argument("what", type=NearChoice(sorted(FILES)))
 def monitoring(*, what: str) -> None:
     """Print files for Grafana and Prometheus.
 

@@ -8,6 +8,7 @@ from sa_outbox.errors import ListenerNotFound
 from sa_outbox.policy.checks import did_you_mean, known_instead
 from sa_outbox.sql.log.listener_partitions import listener_names
 
+from .choices import audit_choices
 from .dead_letters import MAX_LISTED, DeadLetterFilter, count_dead_letters, list_dead_letters
 from .events import list_events
 from .statement_runner import OperatorRunner
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from sa_outbox.database.tables import Tables
+
+    from .audit import AuditFilter
 
 
 def unknown_listener(connection: Connection, tables: Tables, name: str) -> ListenerNotFound:
@@ -48,6 +51,16 @@ def near_dead_types(connection: Connection, tables: Tables, wanted: Iterable[str
     """``near_event_types`` among the latest dead letters."""
     page = list_dead_letters(connection, tables, limit=MAX_LISTED)
     return _near(wanted, {each.event_type for each in page.letters})
+
+
+def check_audit_filter(connection: Connection, tables: Tables, wanted: AuditFilter) -> str:
+    """``; did you mean 'cancelled'?`` for an action that no recent record has, while some have a
+    similar one. Raises :class:`ListenerNotFound` for a listener that is neither registered nor in
+    recent records or dead letters."""
+    known = audit_choices(connection, tables)
+    if wanted.listener is not None and wanted.listener not in known.listeners:
+        check_listener(connection, tables, wanted.listener)
+    return "" if wanted.action is None else _near([wanted.action], {*known.actions})
 
 
 def _near(wanted: Iterable[str], known: set[str]) -> str:

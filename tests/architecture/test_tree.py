@@ -89,6 +89,7 @@ THEIR_NAMES = {
     "get_bind",
     "get_command",
     "get_extra_info",
+    "get_invalid_choice_message",
     "get_section",
     "get_x_argument",
     "handle_exit",

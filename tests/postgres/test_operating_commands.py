@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import URL, Engine, text
 
 from sa_outbox.cli import main
+from tests.support.commands import commands_of
 from tests.support.dashboard import ODD_ERRORS
 
 ESCAPE = "\x1b[31m"
@@ -283,6 +284,63 @@ def test_a_listener_or_type_that_nobody_knows_is_an_error_that_names_what_there_
     # Known, but there is nothing to do.
     assert run("dead-letters", "list", "--listener", "strict").stdout == "no dead letter\n"
     assert run("dead-letters", "list", "--type", "other.*").stdout == "no dead letter\n"
+
+
+TYPOS = {"--listener": ("mial", "'mail'"), "--type": ("order.place", "'order.placed'")}
+"""For each option that chooses by a name: a wrong one, and the near one."""
+CHOOSING = [
+    (words, option)
+    for words, command in commands_of(main)
+    for option in TYPOS
+    if any(option in each.opts for each in command.params)
+]
+NEEDED: dict[tuple[str, ...], list[str]] = {
+    ("deliveries", "retry"): ["--all"],
+    ("dead-letters", "replay"): ["--yes"],
+    ("dead-letters", "discard"): ["--yes"],
+}
+"""What such a command needs besides, to do something."""
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    CHOOSING,
+    ids=lambda each: "-".join(each) if isinstance(each, tuple) else each,
+)
+def test_a_listener_or_type_with_a_typo_does_not_look_like_nothing_to_do(
+    words: tuple[str, ...], option: str, run: Any
+) -> None:
+    typo, near = TYPOS[option]
+    finds_nothing = words == ("events", "list")  # a type may be older than those it looks at
+
+    wrong = run(*words, *NEEDED.get(words, ()), option, typo, code=0 if finds_nothing else 1)
+
+    assert f"did you mean {near}?" in wrong.stderr
+
+
+def test_some_commands_choose_by_listener_or_type() -> None:
+    assert len(CHOOSING) > 10
+
+
+@pytest.mark.parametrize("action", ["retry", "cancel"])
+def test_a_delivery_of_a_listener_that_nobody_knows_is_no_delivery_that_is_done(
+    action: str, run: Any
+) -> None:
+    more = ["--yes"] if action == "cancel" else []
+
+    wrong = run("deliveries", action, "1:strict", "1:mial", *more, code=1)
+
+    assert "no listener 'mial'; did you mean 'mail'?" in wrong.stderr
+    assert wrong.stdout == ""
+
+
+def test_an_action_that_no_record_has_is_answered_with_the_near_one(run: Any) -> None:
+    run("listeners", "pause", "mail")
+
+    wrong = run("audit", "--action", "pausd", code=1)
+
+    assert "no record has the action 'pausd'; did you mean 'paused'?" in wrong.stderr
+    assert run("audit", "--action", "paused", "--listener", "strict").stdout == "no record\n"
 
 
 def test_an_event_s_way_is_known_from_what_consumers_registered(run: Any, engine: Engine) -> None:

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from sa_outbox import __version__, migrations
 from sa_outbox.cli import COMMANDS, main
-from sa_outbox.cli.answers import called, counted
+from sa_outbox.cli.answers import NearChoice, called, counted
 from sa_outbox.settings import Names
+from tests.support.commands import commands_of
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -156,6 +157,8 @@ BY_CLICK = pytest.mark.skipif(
         pytest.param(["dead-letters", "lits"], "'list'", marks=BY_CLICK),
         pytest.param(["migrate", "--shcema", "x"], "--schema", marks=BY_CLICK),
         (["doctor", "--ignore", "tls-unverifed"], "'tls-unverified'"),
+        (["grants", "consmer"], "'consumer'"),
+        (["dead-letters", "list", "--reason", "attemps"], "'attempts'"),
     ],
 )
 def test_a_typo_gets_the_near_word(words: list[str], near: str) -> None:
@@ -163,6 +166,17 @@ def test_a_typo_gets_the_near_word(words: list[str], near: str) -> None:
     assert result.exit_code == 2
     assert "did you mean" in result.stderr.lower()
     assert near in result.stderr
+
+
+def test_every_choice_gets_the_near_word() -> None:
+    plain = [
+        f"{' '.join(words)} {each.name}"
+        for words, command in commands_of(main)
+        for each in command.params
+        if isinstance(each.type, click.Choice) and not isinstance(each.type, NearChoice)
+    ]
+
+    assert plain == []
 
 
 @pytest.mark.parametrize(
