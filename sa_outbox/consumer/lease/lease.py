@@ -70,7 +70,7 @@ class Lease:
         self._duration = duration
         self._clock = clock
         self.is_lost: bool = False
-        self.is_blamed = False
+        self.is_blamed: bool = False
         """It ended, and its process was not awake meanwhile."""
         self.is_outdated: bool = False
         """The database lost what was written under it, or events that were read: a failover."""
