@@ -3,7 +3,8 @@
 What newcomers ask is answered by the first or second hit of the site's own search.
 The site is built, served, and asked in a browser: its own index, its own engine, its own order of
 hits. Typed is the whole question, as somebody would ask a colleague. The engine finds sections that
-have every word of it: zensical.toml names the words of grammar that do not count.
+have every word of it: zensical.toml names the words and endings that do not count. A hit answers if
+it is on the page that has the answer, or in the section of questions.md that links to that page.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus, urljoin, urlsplit
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -30,25 +32,28 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = ROOT / "tests" / "docs" / "questions.toml"
+HELD_OUT = QUESTIONS.with_stem("questions_held_out")
 ANSWERS_WITHIN = 3_000
 """Milliseconds, of which it takes some twenty."""
-ANSWERED = 28
-"""Of thirty."""
+MAX_MISSED = 2
+"""Of each list of questions."""
 
 
 @dataclass(frozen=True)
 class Question:
     ask: str
-    asked: str
     answered_by: list[str]
+    asked: str = ""
 
     @property
     def addresses(self) -> set[str]:
-        return {f"/{page.removesuffix('.md')}/" for page in self.answered_by}
+        return {
+            f"/{page}".removesuffix(".md").removesuffix("/index") + "/" for page in self.answered_by
+        }
 
 
-def questions() -> list[Question]:
-    entries = tomllib.loads(QUESTIONS.read_text())["questions"]
+def questions(file: Path) -> list[Question]:
+    entries = tomllib.loads(file.read_text())["questions"]
     return [Question(**entry) for entry in entries]
 
 
@@ -73,6 +78,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def answers(site: str) -> dict[str, set[str]]:
+    """Of each section of questions.md, by its address: the pages that it links to."""
+    with urlopen(f"{site}/questions/") as answer:
+        sections = answer.read().decode().partition("</article>")[0].split('<h3 id="')[1:]
+    found = {}
+    for each in sections:
+        name, _, rest = each.partition('"')
+        links = re.findall(r'href="([^"#]+)', rest)
+        found[f"/questions/#{name}"] = {
+            urlsplit(urljoin("/questions/", link)).path for link in links
+        }
+    return found
 
 
 @pytest.fixture
@@ -101,31 +121,35 @@ def hits(page: Page, typed: str) -> list[str]:
         return []
     # A hit carries the words it was found by.
     expect(found.first).to_have_attribute("href", re.compile(re.escape(f"?h={quote_plus(typed)}")))
-    return [urlsplit(link.get_attribute("href") or "").path for link in found.all()]
+    parts = [urlsplit(link.get_attribute("href") or "") for link in found.all()]
+    return [each.path + (f"#{each.fragment}" if each.fragment else "") for each in parts]
 
 
-def test_twenty_eight_of_thirty_questions_are_answered_by_the_first_or_second_hit(
-    page: Page,
+@pytest.mark.parametrize("file", [QUESTIONS, HELD_OUT], ids=lambda file: file.stem)
+def test_all_but_two_questions_are_answered_by_the_first_or_second_hit(
+    page: Page, answers: dict[str, set[str]], file: Path
 ) -> None:
-    asked = questions()
     missed = []
-    for question in asked:
+    for question in questions(file):
         found = hits(page, question.ask)[:2]
-        if not question.addresses & {*found}:
+        pages = {each.partition("#")[0] for each in found}
+        pages |= {link for each in found for link in answers.get(each, ())}
+        if not question.addresses & pages:
             missed.append(f"{question.ask}: {found}, not {question.answered_by}")
 
-    assert len(asked) == 30
-    assert len(asked) - len(missed) >= ANSWERED, "\n".join(missed)
+    assert len(missed) <= MAX_MISSED, "\n".join(missed)
 
 
-def test_every_answer_is_a_page() -> None:
-    pages = {page for question in questions() for page in question.answered_by}
+def test_what_is_for_contributors_is_not_in_the_index(page: Page) -> None:
+    everything = [each for typed in ("room", "walk") for each in hits(page, typed)]
 
-    assert [page for page in pages if not (ROOT / "docs" / page).exists()] == []
+    assert [each for each in everything if each.startswith("/internals/")] == []
 
 
 def test_a_name_of_the_reference_is_found(page: Page) -> None:
-    assert "/reference/sa_outbox/" in hits(page, "AsyncOutboxSession")
+    pages = {each.partition("#")[0] for each in hits(page, "AsyncOutboxSession")}
+
+    assert "/reference/sa_outbox/" in pages
 
 
 def test_what_is_copied_from_a_terminal_is_what_one_types(browser: Browser, site: str) -> None:

@@ -78,11 +78,35 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert Counter(pages_of(SITE["nav"])) == Counter(pages)
 
 
-def test_the_pages_that_answer_questions_exist() -> None:
-    entries = tomllib.loads((ROOT / "tests" / "docs" / "questions.toml").read_text())["questions"]
+@pytest.mark.parametrize(("file", "least"), [("questions", 46), ("questions_held_out", 30)])
+def test_the_pages_that_answer_questions_exist(file: str, least: int) -> None:
+    entries = tomllib.loads((ROOT / "tests" / "docs" / f"{file}.toml").read_text())["questions"]
     pages = {page for entry in entries for page in entry["answered_by"]}
 
+    assert len(entries) >= least
+
     assert sorted(page for page in pages if not (ROOT / "docs" / page).is_file()) == []
+
+
+def test_no_question_is_in_both_lists() -> None:
+    texts = [
+        (ROOT / "tests" / "docs" / f"{file}.toml").read_text()
+        for file in ("questions", "questions_held_out")
+    ]
+    tuned, held_out = ({each["ask"] for each in tomllib.loads(text)["questions"]} for text in texts)
+
+    assert tuned & held_out == set()
+
+
+def test_every_question_has_a_short_answer_with_a_link_to_the_page_that_has_it_all() -> None:
+    _, *sections = re.split("^### ", (ROOT / "docs" / "questions.md").read_text(), flags=re.M)
+
+    assert len(sections) >= 40
+    for section in sections:
+        heading, _, answer = section.partition("\n")
+        assert heading.endswith("?"), heading
+        assert re.search(r"\]\([\w./-]+\.md", answer), heading
+        assert len(answer.partition("\n## ")[0].split()) <= 60, heading
 
 
 def test_llms_txt_is_what_the_pages_say() -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .tracer import Numbers
     from .walks import Walk
 
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+"""Front matter: the site's search leaves the page out, which has names of everything in it."""
 MADE = "<!-- Made by `make map`: change that, not this. -->"
 MOST_PAIRS = 10
 SOMETIMES = "## Sometimes"
@@ -46,7 +48,7 @@ def steps_on(page: str) -> tuple[frozenset[Step], frozenset[Step]]:
 def _head(walk: Walk) -> Iterator[str]:
     typical = walk.typical
     numbers = typical.numbers()
-    yield f"# {walk.scene.title}"
+    yield from (UNSEARCHED, f"# {walk.scene.title}")
     yield from ("", MADE, "", walk.scene.story, "")
     yield (
         "One event through a consumer that has handled others before, and every function of"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .drawing import draw
 from .imports import PACKAGE, levels, rooms
-from .pages import MADE
+from .pages import MADE, UNSEARCHED
 from .scenes import SCENES
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def pictures() -> dict[str, str]:
 
 def page() -> str:
     """Raises RoomCycle."""
-    return "\n".join(["# The rooms", "", MADE, "", _INTRODUCTION, *_walks(), *_sections(), ""])
+    head = [UNSEARCHED, "# The rooms", "", MADE, "", _INTRODUCTION]
+    return "\n".join([*head, *_walks(), *_sections(), ""])
 
 
 def _walks() -> Iterator[str]:
