@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from sa_outbox.testing.server import ADDRESS_VARIABLE
+from tests.docs.test_code_blocks import ROOT, blocks
 
 pytest_plugins = ["pytester"]
 
@@ -268,6 +269,19 @@ def test_pytest_asyncio_and_what_a_failure_shows(
         ]
     )
     result.stdout.no_fnmatch_line("*def expect(*")
+
+
+def test_a_program_without_an_outbox_has_a_server_for_its_tests(pytester: pytest.Pytester) -> None:
+    """As docs/testing.md shows it."""
+    (shown,) = [
+        "\n".join(each.lines)
+        for each in blocks(ROOT / "docs" / "testing.md")
+        if "(outbox_server_url:" in "\n".join(each.lines)
+    ]
+    pytester.makeini(PLAIN)
+    pytester.makepyfile(test_notes=shown)
+
+    run(pytester, "-p", "no:asyncio").assert_outcomes(passed=1)
 
 
 def test_a_project_that_uses_no_fixture_imports_nothing() -> None:
