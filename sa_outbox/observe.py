@@ -447,8 +447,12 @@ class SuspectAttempted(Observation):
     """After a crash: this event is attempted alone, and the attempt was counted beforehand."""
 
     listener: str
+    event_id: UUID
+    event_type: str
     position: int
+    attempt: int
     crashes: int
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(slots=True)
@@ -615,11 +619,16 @@ class LoopBlocked(Observation):
 
 @dataclass(slots=True)
 class HandlerIgnoredCancel(Observation):
-    """A handler kept running after it timed out and was cancelled."""
+    """A handler kept running after it timed out and was cancelled. For a batch handler, the event
+    is the first of the batch."""
 
     listener: str
+    event_id: UUID
+    event_type: str
     position: int
+    attempt: int
     seconds: float
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .event import Event
+
 MAX_CHARACTERS: Final = 512
 """Longest value that is shown: not only our producers write to the log."""
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_CHARACTERS)]
@@ -87,3 +89,8 @@ class Origin:
 
     def __repr__(self) -> str:
         return f"Origin({self.known})"  # not the headers: a repr ends up in logs
+
+
+def origin_of(event: Event[object]) -> Origin:
+    """The origin of an event whose row is not at hand."""
+    return Origin(event.tenant, msgspec.json.encode(dict(event.headers)).decode())

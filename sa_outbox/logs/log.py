@@ -39,7 +39,13 @@ if TYPE_CHECKING:
     from ..settings import LogStarts
     from .lines import Level
 
-OF_DELIVERIES = (DeliveryStarted, AttemptFailed, DeliverySettled, DeadLettered)
+OF_DELIVERIES = (
+    *(DeliveryStarted, AttemptFailed, DeliverySettled, DeadLettered),
+    *(observe.SuspectAttempted, observe.HandlerIgnoredCancel),
+)
+"""Observations of one delivery: each has its event's identity, the attempt and an ``origin``."""
+_NO_FIELDS = ("origin", "failure", "is_queue")
+"""What a line has in other words, and what only decides whether there is one."""
 _OF_LEASES = (LeaseClaimed, observe.RangeTaken, LeaseDropped)
 _OF_RELAYS = (observe.RelayAway, observe.RelayBack)
 _TRACKED = (DatabaseAway, DatabaseBack, observe.Listening, *_OF_LEASES, *_OF_RELAYS)
@@ -74,7 +80,9 @@ class Log:
                 self._lines[cls] = (getattr(logger, each), text)
             elif cls in _TRACKED:
                 self._lines[cls] = (None, text)
-        self._names = {cls: [each.name for each in fields(cls)] for cls in LINES}
+        self._names = {
+            cls: [each.name for each in fields(cls) if each.name not in _NO_FIELDS] for cls in LINES
+        }
         self.wants_only: frozenset[type[Observation]] = frozenset({*self._lines, DeliveryStarted})
         self._away: dict[Place | str, float] = {}
         """Places without the database, and relays without their receiver, to the last pause."""
@@ -137,12 +145,9 @@ class Log:
             name: _plain(getattr(observation, name)) for name in self._names[type(observation)]
         }
         if isinstance(observation, OF_DELIVERIES):
-            del values["origin"]
             values |= observation.origin.known
-        if isinstance(observation, (AttemptFailed, DeadLettered)):
-            del values["failure"]
-            if observation.failure is not None:
-                values |= _names_of(observation.failure)
+        if isinstance(observation, (AttemptFailed, DeadLettered)) and observation.failure:
+            values |= _names_of(observation.failure)
         if isinstance(observation, AttemptFailed):
             if self._messages:
                 values["message"] = observation.failure.message

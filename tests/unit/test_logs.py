@@ -178,7 +178,6 @@ class TestStarts:
             "position": 12,
             "attempt": 2,
             "owner": "host:1:ab",
-            "is_queue": False,
             "tenant": "acme",
             "request_id": "r-1",
             "correlation_id": "c-1",

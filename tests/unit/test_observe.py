@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from sa_outbox import observe
+from sa_outbox.logs.log import OF_DELIVERIES
 from sa_outbox.observe import (
     BatchSettled,
     CaughtUp,
@@ -26,6 +27,11 @@ KINDS = [
     for each in vars(observe).values()
     if inspect.isclass(each) and issubclass(each, Observation) and each is not Observation
 ]
+AT_A_POSITION = {
+    *(observe.ListenerRegistered, observe.ListenerOrphaned, observe.LeaseClaimed),
+    *(observe.CommitsLost, observe.BatchRead, CaughtUp, observe.RetentionHeld, observe.EventsGone),
+}
+"""Observations with a position of a listener, and not of one delivery."""
 LOOK, BACK = CaughtUp("billing", 5), DatabaseBack(Place("leases"))
 BATCH = BatchSettled("billing", ())
 SINGLE = DeliverySettled("billing", UUID(int=7), "order.placed", 7, 1, "done", 0.0)
@@ -38,6 +44,29 @@ class Broken:
     def __call__(self, observation: Observation) -> None:
         self.told.append(observation)
         raise RuntimeError("the metric is broken")
+
+
+def test_an_observation_of_one_delivery_names_its_event_and_the_attempt() -> None:
+    of_deliveries = {
+        each
+        for each in {*KINDS} - AT_A_POSITION
+        if "position" in (names := names_in(each)) or "event_id" in names
+    }
+
+    assert of_deliveries == {*OF_DELIVERIES}
+    lacking = {
+        each.__name__: missing
+        for each in of_deliveries
+        if (missing := IDENTITY - {name.replace("attempts", "attempt") for name in names_in(each)})
+    }
+    assert lacking == {}
+
+
+def names_in(kind: type[Observation]) -> set[str]:
+    return {each.name for each in dataclasses.fields(kind)}
+
+
+IDENTITY = {"listener", "event_id", "event_type", "position", "attempt", "origin"}
 
 
 class TestTelling:

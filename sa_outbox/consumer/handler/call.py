@@ -14,6 +14,7 @@ from sa_outbox.errors import HandlerTimeout
 from sa_outbox.event import stored, tracing
 from sa_outbox.event.causation import HandledBatch, handled
 from sa_outbox.event.event import left_results
+from sa_outbox.event.origin import origin_of
 from sa_outbox.observe import HandlerIgnoredCancel
 
 from .arguments import EventLoader
@@ -284,6 +285,9 @@ class HandlerCall:
         return Interrupted(has_begun=True)
 
     def _ignored(self, seconds: float) -> None:
-        first = self.argument[0] if self._call.batch else self.argument
-        self._observers.emit(HandlerIgnoredCancel(self._listener.name, first.position, seconds))
+        event = self.argument[0] if self._call.batch else self.argument
+        identity = (event.event_id, event.event_type, event.position, event.attempt)
+        self._observers.emit(
+            HandlerIgnoredCancel(self._listener.name, *identity, seconds, origin_of(event))
+        )
         self._stuck()

@@ -17,7 +17,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sa_outbox.event.origin import HEADERS as FROM_HEADERS
-from sa_outbox.event.origin import Origin, identifiers
+from sa_outbox.event.origin import identifiers
 from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, HEADERS, ID, TENANT
 from sa_outbox.observe import DeliveryStarted
 
@@ -109,8 +109,8 @@ class Prelude:
     def _report(self, item: InFlight) -> None:
         row = item.row
         identity = (self._name, row[EVENT_ID], row[EVENT_TYPE], row[ID], item.attempts + 1)
-        origin = Origin(row[TENANT], row[HEADERS])
-        self._observers.emit(DeliveryStarted(*identity, self._owner, self._is_queue, origin))
+        started = DeliveryStarted(*identity, self._owner, self._is_queue, item.origin)
+        self._observers.emit(started)
 
 
 def log_variables() -> tuple[ContextVar[Any], ...] | None:

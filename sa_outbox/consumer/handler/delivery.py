@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, ID, KEY
+from sa_outbox.event.origin import Origin
+from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, HEADERS, ID, KEY, TENANT
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -80,6 +81,10 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     def event_id(self) -> UUID:
         found: UUID = self.row[EVENT_ID]
         return found
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.row[TENANT], self.row[HEADERS])
 
     @property
     def event_type(self) -> str:

@@ -208,8 +208,9 @@ class HandlerTask:
             self._outcomes.convict(item, most)
             self._port.finish(items)
             return
+        identity = (item.event_id, item.event_type, item.position, item.attempts + 1)
         self._context.observers.emit(
-            SuspectAttempted(self._listener.name, item.position, crashes - 1)
+            SuspectAttempted(self._listener.name, *identity, crashes - 1, item.origin)
         )
         await self._attempt(items)
 

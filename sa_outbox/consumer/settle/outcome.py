@@ -7,8 +7,7 @@ from random import random
 from typing import TYPE_CHECKING, assert_never
 
 from sa_outbox.clock import clock
-from sa_outbox.event.origin import Origin
-from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, HEADERS, ID, TENANT
+from sa_outbox.event.row import EVENT_ID, EVENT_TYPE, ID
 from sa_outbox.observe import (
     AttemptFailed,
     BatchSettled,
@@ -94,7 +93,7 @@ class Outcomes:
                 item.attempts,
                 item.failure,
                 delay,
-                _origin(item),
+                item.origin,
             )
         )
         return described
@@ -123,7 +122,7 @@ class Outcomes:
         for item in items:
             if item.outcome == "dead":
                 identity = (name, item.event_id, item.event_type, item.position, item.attempts)
-                observers.emit(DeadLettered(*identity, item.reason, _origin(item), item.failure))
+                observers.emit(DeadLettered(*identity, item.reason, item.origin, item.failure))
 
     def _emit_settled(self, items: Iterable[InFlight]) -> None:
         observers, name = self._context.observers, self._listener.name
@@ -138,7 +137,7 @@ class Outcomes:
         for item in attempted if observers.single else ():
             row, outcome = item.row, OUTCOMES[item.outcome].observed
             identity = (name, row[EVENT_ID], row[EVENT_TYPE], row[ID], item.attempts)
-            observers.emit_each(DeliverySettled(*identity, outcome, item.seconds, _origin(item)))
+            observers.emit_each(DeliverySettled(*identity, outcome, item.seconds, item.origin))
 
     def _answered_for(self, items: Iterable[InFlight]) -> None:
         suspects, name = self._context.suspects, self._listener.name
@@ -168,7 +167,3 @@ def _grouped(items: Sequence[InFlight]) -> tuple[SettledGroup, ...]:
         SettledGroup(event_type, attempt, OUTCOMES[outcome].observed, seconds)
         for (event_type, attempt, outcome), seconds in found.items()
     )
-
-
-def _origin(item: InFlight) -> Origin:
-    return Origin(item.row[TENANT], item.row[HEADERS])

@@ -9,10 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from sa_outbox import Event, Outbox
-from sa_outbox.observe import (
-    LeaseClaimed,
-    SuspectAttempted,
-)
+from sa_outbox.observe import DeliverySettled, LeaseClaimed, SuspectAttempted
 
 from .conftest import Consuming, Database, Producer
 
@@ -94,7 +91,7 @@ async def test_what_was_in_flight_among_few_goes_one_by_one_and_alone(
 
     async with consuming(outbox):
         pass
-    producer.add(*range(10))
+    producer.add(*range(10), headers={"request_id": "r-1"})
     database.rows(DIED)
     database.rows("""UPDATE outbox_listeners SET crashes = 1, suspects = '{"3": [], "10": []}'""")
 
@@ -102,7 +99,12 @@ async def test_what_was_in_flight_among_few_goes_one_by_one_and_alone(
         await running.done("billing", 10)
 
     assert most == 1
-    assert [each.position for each in running.recorder.of(SuspectAttempted)] == list(range(1, 11))
+    attempted = running.recorder.of(SuspectAttempted)
+    assert [each.position for each in attempted] == list(range(1, 11))
+    assert {(each.event_type, each.attempt) for each in attempted} == {("order.placed", 1)}
+    settled = running.recorder.of(DeliverySettled)
+    assert [each.event_id for each in attempted] == [each.event_id for each in settled]
+    assert {each.origin.known["request_id"] for each in attempted} == {"r-1"}
     assert database.listener("billing").suspects == {}
     assert database.effects("billing") == list(range(10))
 

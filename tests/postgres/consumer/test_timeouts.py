@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import anyio
 import pytest
@@ -177,16 +178,18 @@ async def test_a_handler_that_ignores_its_cancellation_stops_the_consumer(
 ) -> None:
     monkeypatch.setattr(deadline, "STUCK_AFTER_SECONDS", 0.05)
     enough = anyio.Event()
+    seen: set[UUID] = set()
 
     @outbox.listener("billing", on="order.*", retry=LATER, timeout=SHORT)
     async def charge(event: Event[Any]) -> None:
+        seen.add(event.event_id)
         while not enough.is_set():
             try:
                 await enough.wait()
             except BaseException:  # noqa: BLE001 - the subject of this test
                 continue
 
-    producer.add(1)
+    producer.add(1, tenant="acme", headers={"request_id": "r-1"})
 
     async with consuming(outbox) as running:
         [told] = await running.recorder.seen(HandlerIgnoredCancel)
@@ -194,5 +197,7 @@ async def test_a_handler_that_ignores_its_cancellation_stops_the_consumer(
         enough.set()
         await running.stopped.wait()
 
-    assert (told.listener, told.position) == ("billing", 1)
+    assert (told.listener, told.position, told.attempt) == ("billing", 1, 1)
+    assert (told.event_id, told.event_type) == (*seen, "order.placed")
+    assert told.origin.known == {"tenant": "acme", "request_id": "r-1"}
     assert "ignored its cancellation" in stopping.reason
