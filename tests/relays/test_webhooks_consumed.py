@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -128,6 +129,39 @@ async def test_while_an_endpoint_is_down_few_attempts_are_counted(
 
     assert breaker.FAILURES <= before < 20
     assert recorder.of(DeadLettered) == []
+
+
+async def test_an_endpoint_that_is_away_is_not_left_alone_for_longer_than_until_its_next_probe(
+    outbox: Outbox, engine: Engine, async_engine: AsyncEngine
+) -> None:
+    soon = timedelta(milliseconds=150)
+    patient = replace(SOON, attempts=1000)
+    async with Endpoint(answers=[]).running() as endpoint:
+        nobody = endpoint.url()
+    outbox.relay("acme", hook(probe_interval=soon), on="*", to=nobody, retry=patient)
+    add(outbox, engine, *range(10))
+    consumer, recorder = make_consumer(outbox, async_engine)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await comes_true(lambda: len(recorder.of(RelayAway)) > 5)
+        consumer.stop()
+
+    pauses = [each.retry_in for each in recorder.of(RelayAway)]
+    assert max(pauses) == soon.total_seconds()
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.2, 0.2), (4.9, 4.9), (5, None), (30, None)])
+def test_a_webhook_pauses_no_longer_than_until_its_next_probe_or_as_other_relays_do(
+    outbox: Outbox, seconds: float, expected: float | None
+) -> None:
+    given = hook(probe_interval=timedelta(seconds=seconds))
+    outbox.relay("acme", given, on="*", to="https://example.com/hooks")
+
+    forwarding = outbox.listeners["acme"].forwarding
+
+    assert forwarding is not None
+    assert forwarding.max_pause == expected
 
 
 @pytest.mark.long
