@@ -120,6 +120,9 @@ class Settings:
         for what, function in (("redact", self.redact), ("check_event", self.check_event)):
             if function is not None and (not callable(function) or iscoroutinefunction(function)):
                 raise ConfigError(f"{what} must be a function that is not async: {function!r}")
+        if isinstance(self.check_event, type):
+            name = self.check_event.__name__
+            raise ConfigError(f"check_event must be a function, not a class: write {name}()")
         if not isinstance(self.names, Names):
             raise ConfigError(f"names must be Names, not {self.names!r}")
         if not isinstance(self.limits, Limits):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import ConfigError
 from ..policy.checks import did_you_mean
@@ -60,6 +60,10 @@ class Listeners:
         self._by_name[listener.name] = listener
 
 
+_INSTEAD: Final = {("queue", "on"): '; write outbox.queue("exports").on("export.*")'}
+"""What to write instead of an argument that a call does not take."""
+
+
 def given_options(
     call: str, options: Mapping[str, object], known: Collection[str]
 ) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def given_options(
     none of *known*."""
     for name in options:
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = _INSTEAD.get((call, name)) or did_you_mean(name, known)
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
     return {
         name: value

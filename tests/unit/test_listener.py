@@ -307,6 +307,16 @@ class TestBadOptions:
             "did you mean 'concurrency'?"
         )
 
+    def test_a_queue_that_is_given_event_types_says_where_they_go(self, outbox: Outbox) -> None:
+        with pytest.raises(TypeError) as raised:
+            outbox.queue("q", on="x.*")  # type: ignore[call-arg]  # the subject
+
+        assert str(raised.value) == (
+            "queue() got an unexpected keyword argument 'on'; "
+            'write outbox.queue("exports").on("export.*")'
+        )
+        assert "q" not in outbox.listeners
+
     @pytest.mark.parametrize("name", ["handler", "forwarding", "call", "order_mode"])
     def test_a_field_that_is_no_option_is_refused(self, outbox: Outbox, name: str) -> None:
         options: dict[str, Any] = {name: None}

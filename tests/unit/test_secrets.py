@@ -61,6 +61,14 @@ def pending(session: OutboxSession) -> int:
 
 
 class TestChecks:
+    def test_a_class_is_refused_at_once_and_not_at_every_event(self) -> None:
+        with pytest.raises(ConfigError) as raised:
+            Outbox(check_event=NoSecrets)  # type: ignore[arg-type]  # the subject
+
+        assert str(raised.value) == (
+            "check_event must be a function, not a class: write NoSecrets()"
+        )
+
     def test_one_gets_each_event_and_what_it_raises_refuses_it(self) -> None:
         seen: list[tuple[str, Any]] = []
 

@@ -63,6 +63,7 @@ KINDS = (plain, with_session, in_a_thread, in_a_thread_with_session, batches)
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "one-range"])
+@pytest.mark.parametrize("group", [True, False], ids=["group", "each"])
 async def test_one_handler_at_a_time_gets_the_events_of_many_ranges_in_the_order_of_the_log(
     outbox: Outbox,
     producer: Producer,
@@ -70,10 +71,12 @@ async def test_one_handler_at_a_time_gets_the_events_of_many_ranges_in_the_order
     monkeypatch: pytest.MonkeyPatch,
     kind: Callable[[list[int]], Callable[..., Any]],
     ahead: bool,
+    group: bool,
 ) -> None:
-    """Whether the next range is claimed while one is worked on, or not."""
+    """Whether the next range is claimed while one is worked on or not, and many events are
+    committed together or not."""
     got: list[int] = []
-    options = {"order": "none", "batch_size": 4, "group_commit": False}
+    options = {"order": "none", "batch_size": 4, "group_commit": group}
     outbox.listener("mailer", on="order.*", **options)(kind(got))  # type: ignore[arg-type]
     if not ahead:
         one = property(lambda _: 1, lambda _, ranges: None)
