@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from sa_outbox.database.tables import Tables
 
+UNANSWERED = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""The database is away, or has no tables for it: which may be why a drain has raised."""
 _HELD = """
 SELECT name FROM {listeners} WHERE locked_by = {owner}
 UNION ALL
@@ -54,15 +57,28 @@ async def _asked(connection: Any, tables: Tables, owner: str) -> list[Any]:
 
 
 def watch_drains(patch: pytest.MonkeyPatch) -> None:
-    """No drain that returns holds a lease. One of a consumer that runs anyway leaves it running."""
+    """No drain that returns holds a lease, and none that raises, unless it could not give them back
+    and knows it. One of a consumer that runs anyway leaves it running."""
     drain = Consumer.drain
 
     @wraps(drain)
     async def watched(self: Consumer, **options: Any) -> Drained:
         was_running = self._running
-        drained = await drain(self, **options)
+        try:
+            drained = await drain(self, **options)
+        except Exception:
+            if not (was_running or self._holds_leases):
+                await _check(self, "has raised", unless=UNANSWERED)
+            raise
         if not was_running:
-            assert await held_by(self) == [], f"{self.owner} has drained, and holds a lease"
+            await _check(self, "has drained")
         return drained
 
     patch.setattr(Consumer, "drain", watched)
+
+
+async def _check(
+    consumer: Consumer, what: str, *, unless: tuple[type[Exception], ...] = ()
+) -> None:
+    with suppress(*unless):
+        assert await held_by(consumer) == [], f"{consumer.owner} {what}, and holds a lease"
