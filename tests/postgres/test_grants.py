@@ -6,9 +6,11 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
+import click
 import psycopg
 import pytest
 from click.testing import CliRunner
@@ -21,6 +23,7 @@ from sa_outbox.cli import main
 from sa_outbox.consumer import Consumer, ConsumerSettings
 from sa_outbox.consumer.upkeep.command import prune
 from sa_outbox.dashboard import Dashboard
+from sa_outbox.dashboard.urls import router
 from sa_outbox.database.rights import KINDS
 from sa_outbox.database.tables import tables
 from sa_outbox.observe import DatabaseAway, Observation, RetentionRefused, RowsPurged
@@ -402,16 +405,48 @@ def stocked(place: Place) -> Place:
     return place
 
 
-def test_an_operator_has_every_command(stocked: Place) -> None:
+OF_OTHERS = {"migrate", "prune", "events erase", "dashboard"}
+"""Commands that work on the database and are not an operator's, or have a test of their own."""
+
+
+def commands(group: click.Group = main, *path: str) -> Iterator[tuple[str, ...]]:
+    """Those that work on a database."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        if isinstance(found, click.Group):
+            yield from commands(found, *path, name)
+        elif found is not None and any(each.name == "url" for each in found.params):
+            yield (*path, name)
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A program with a cron, as --app."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "program_of_an_operator.py").write_text(
+        "from sa_outbox import Outbox\n"
+        'outbox = Outbox(schema="events", notify="off", audit="all")\n'
+        'outbox.cron("0 3 * * *", "order.wanted", time_zone="UTC")\n'
+    )
+    return "program_of_an_operator:outbox"
+
+
+def test_an_operator_has_every_command(stocked: Place, program: str) -> None:
     letters = [
         row.id for row in stocked.run("SELECT id FROM events.outbox_dead_letters ORDER BY 1")
     ]
     first, second, third = map(str, letters)
+    left = {each for each in commands() if " ".join(each) not in OF_OTHERS}
 
-    def run(*words: str) -> str:
-        return stocked.command("operator", *words)
+    def run(*words: str, code: int = 0) -> str:
+        left.difference_update({words[:1], words[:2]})
+        return stocked.command("operator", *words, code=code)
 
+    assert "nothing is wrong" in run("verify")
     assert "mail" in run("status")
+    assert "mail" in run("top")
+    run("queues", "list")
     run("listeners", "list")
     run("events", "list")
     assert "order.placed" in run("events", "show", str(BASE + 2))
@@ -434,15 +469,23 @@ def test_an_operator_has_every_command(stocked: Place) -> None:
     run("audit", "--actor", "nobody")
     run("durations")
     run("crons", "list")
+    stocked.run("INSERT INTO events.outbox_crons (name, last_tick) VALUES ('order.wanted', now())")
+    run("crons", "run", "order.wanted", "--app", program)
     run("endpoints", "add", "acme", "https://example.com/hooks", "--on", "order.*")
     run("endpoints", "list")
+    run("endpoints", "change", "acme", "--on", "order.placed")
+    nobody = ("--allow", "127.0.0.1/32", "--port", "1")
+    run("endpoints", "move", "acme", "http://127.0.0.1:1/", *nobody)
+    assert "ConnectError" in run("endpoints", "test", "acme", *nobody, code=1)
+    run("endpoints", "reseal")
     run("endpoints", "rotate", "acme")
     run("endpoints", "disable", "acme")
     run("endpoints", "enable", "acme")
     run("endpoints", "remove", "acme", "--yes")
     stocked.run("UPDATE events.outbox_meta SET database_oid = 1")
     run("adopt", "--yes")
-    assert "not-examined" not in stocked.command("operator", "doctor", code=1)
+    assert "not-examined" not in run("doctor", code=1)
+    assert left == set()
 
 
 def test_an_operator_runs_a_cron_now_and_does_not_move_it(stocked: Place) -> None:
@@ -476,6 +519,60 @@ def test_maintenance_erases_an_event_and_an_operator_may_not(stocked: Place) -> 
     assert stocked.run(found) == [(0,)]
 
 
+async def test_an_operator_has_every_button_of_the_dashboard(stocked: Place) -> None:
+    first, second, third = (
+        row.id for row in stocked.run("SELECT id FROM events.outbox_dead_letters ORDER BY 1")
+    )
+    parked = [f"{BASE + n}:strict" for n in (6, 7)]
+    stocked.run(
+        "INSERT INTO events.outbox_deliveries (listener, position, event_id, event_type, state,"
+        " due_at) SELECT 'strict', id, event_id, event_type, 'parked', now() + interval '1 hour'"
+        f" FROM events.outbox WHERE id IN ({BASE + 6}, {BASE + 7})"
+    )
+    stocked.run("INSERT INTO events.outbox_endpoints (name, url) VALUES ('acme', 'https://a.b')")
+    stocked.run("INSERT INTO events.outbox_crons (name, last_tick) VALUES ('order.wanted', now())")
+    outbox = outbox_of(audit=True)
+    outbox.cron("0 3 * * *", "order.wanted", time_zone="UTC")
+    engine = create_async_engine(stocked.url_of("operator", "postgresql+asyncpg"))
+    dashboard = Dashboard(outbox, engine, token=TOKEN)
+    routes: list[Any] = list(router(dashboard, dashboard.running).routes)
+    left = {each.path for each in routes if "POST" in each.methods} - {"/login", "/logout"}
+    letter = "/dead-letters/{id:int}"
+
+    async with Visiting(dashboard) as grace:
+        await grace.sign_in()
+
+        async def press(path: str, id_: object = None, **fields: Any) -> None:
+            left.discard(path)
+            answer = await grace.post(path.replace("{id:int}", str(id_)), **fields)
+            changes = path.rpartition("/")[2] not in ("confirm", "compare", "edit-again")
+            assert answer.status_code == (303 if changes else 200), (path, fields, answer.text)
+
+        await press("/dead-letters/confirm", act="discard-all", listener="mail")
+        await press(f"{letter}/compare", first, payload='{"n": 9}')
+        await press(f"{letter}/edit-again", first, payload='{"n": 9}')
+        await press(f"{letter}/edit", first, payload='{"n": 9}', edits="0", then="replay")
+        await press("/dead-letters/act", act="replay", id=str(second))
+        await press("/dead-letters/act", act="discard", id=str(third))
+        await press("/deliveries/confirm", act="retry", id=parked[0])
+        await press("/deliveries/act", act="retry", id=parked[0])
+        await press("/deliveries/act", act="cancel", id=parked[1])
+        await press("/listener/pause", name="mail")
+        await press("/listener/resume", name="mail")
+        await press("/listener/confirm", name="mail", act="rewind", to="beginning")
+        await press("/listener/move", name="mail", act="rewind", to="beginning")
+        await press("/listener/move", name="strict", act="skip-event", to=str(BASE + 8))
+        await press("/listener/move", name="strict", act="skip", to="now")
+        await press("/crons/confirm", name="order.wanted")
+        (seen,) = stocked.run("SELECT updated_at FROM events.outbox_crons")
+        await press("/crons/run", name="order.wanted", seen=seen.updated_at.isoformat())
+        await press("/endpoint/disable", name="acme")
+        await press("/endpoint/enable", name="acme")
+    await engine.dispose()
+
+    assert left == set()
+
+
 async def test_a_dashboard_shows_every_page_and_status_tells(stocked: Place) -> None:
     engine = create_async_engine(stocked.url_of("dashboard", "postgresql+asyncpg"))
     letter = stocked.run("SELECT min(id) FROM events.outbox_dead_letters")[0][0]
@@ -488,7 +585,8 @@ async def test_a_dashboard_shows_every_page_and_status_tells(stocked: Place) -> 
         for page in [*pages, "/crons", "/endpoints", "/endpoint?name=acme"]:
             assert (await grace.see(page)).status_code == 200, page
     await engine.dispose()
-    assert "mail" in await anyio.to_thread.run_sync(stocked.command, "dashboard", "status")
+    for command in ("status", "top"):
+        assert "mail" in await anyio.to_thread.run_sync(stocked.command, "dashboard", command)
 
 
 def test_a_monitor_reads_the_backlog_and_nothing_else(stocked: Place) -> None:
