@@ -18,6 +18,7 @@ The path of an event, and the packages it passes:
 ``work/``             what it works on: claims listeners, renews leases, reads the horizon, wakes
                       every loop
 ``loop/``             a listener under its lease: read past the cursor, hand out, settle, advance
+``lanes/``            which delivery is handled next: in the order of keys, within limits
 ``queue/``            queues: claim a range of events, then run a loop over it
 ``handler/``          calls the handler
 ``transaction/``      around it, if it takes a session: its effects and the cursor, all or nothing
@@ -35,7 +36,7 @@ The path of an event, and the packages it passes:
 
 Imports ``outbox``, ``schema``, ``logs`` and the rooms below them. Its own packages import downwards
 only: ``position``, ``connection`` and ``handler`` import none of the others; ``lease`` and
-``fault`` build on these; then come ``shared``, ``settle``, ``transaction``, ``loop`` and
+``fault`` build on these; then come ``shared``, ``settle``, ``transaction``, ``lanes``, ``loop`` and
 ``queue``; next to them, ``services`` and ``upkeep`` build on ``shared``.
 
 What each crash leads to:

@@ -23,7 +23,6 @@ LONG_MODULES = {
     "sa_outbox/outbox.py": "the one object a program makes: every method says what it is for",
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
     "sa_outbox/consumer/runner.py": "a consumer from its start to its end, and what it is made of",
-    "sa_outbox/consumer/loop/loop.py": "one loop, and what its source and its tasks ask of it",
     "sa_outbox/observe.py": "every observation: few statements, much to say",
     "sa_outbox/database/tables.py": "every table, one function each",
     "sa_outbox/migrations/v0001.py": "frozen DDL of every table, one function per table; a release"

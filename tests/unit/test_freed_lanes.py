@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sa_outbox.consumer.handler.delivery import InFlight
-from sa_outbox.consumer.loop.conclusion import freed_lanes
+from sa_outbox.consumer.loop.port import freed_lanes
 from sa_outbox.policy.failure import Failure
 
 FAILURE = Failure(1, "code", "code", "message")

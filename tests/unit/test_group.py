@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from sa_outbox.consumer.handler.delivery import InFlight
-from sa_outbox.consumer.loop.lanes import Lanes
+from sa_outbox.consumer.lanes.lanes import Lanes
 from sa_outbox.consumer.transaction.group import MAX_EVENTS, MAX_SECONDS, Group, Joins
 
 

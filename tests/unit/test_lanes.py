@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_outbox.consumer.handler.delivery import InFlight
-from sa_outbox.consumer.loop.lanes import Lanes, LooseLanes, OneLane
+from sa_outbox.consumer.lanes.lanes import Lanes, LooseLanes, OneLane
 
 
 def joins(item: InFlight) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sa_outbox import Rate
 from sa_outbox.consumer.handler.delivery import InFlight
-from sa_outbox.consumer.loop.limits import ConcurrencyLimits, LimitedLanes
+from sa_outbox.consumer.lanes.limits import ConcurrencyLimits, LimitedLanes
 from sa_outbox.declare.listener import Listener
 from sa_outbox.errors import ConfigError
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from sa_outbox.consumer import Drained
 from sa_outbox.consumer.handler.delivery import InFlight
-from sa_outbox.consumer.loop.lanes import LooseLanes
-from sa_outbox.consumer.loop.ration import RationedLanes
+from sa_outbox.consumer.lanes.lanes import LooseLanes
+from sa_outbox.consumer.lanes.ration import RationedLanes
 from sa_outbox.consumer.shared.tally import Tally
 from sa_outbox.policy.failure import Failure
 

@@ -1,8 +1,8 @@
 """The delivery loop of one listener under one lease.
 
 ``holder.py`` runs a loop for each lease it gets. ``loop.py`` reads as the story: take in what the
-source has next, hand it to tasks, settle, wait. The loop knows its source, and a task its loop, by
-a narrow protocol only.
+source has next, hand it to tasks, settle, wait. The loop knows its source by a narrow protocol
+only, and a task of its loop nothing but the port.
 
 ====================  ============================================================================
 ``holder.py``         a loop for every lease: from the claim until it is released or lost
@@ -13,14 +13,11 @@ a narrow protocol only.
 ``new_events.py``     the next events, and the batch after them, which is read meanwhile
 ``reader.py``         reads events; the horizon decides how far
 ``isolation.py``      finds the one event that the database can't read or settle
-``lanes.py``          which delivery may be handled next: never two of one lane at once (pure)
-``held.py``           with order="total": the delivery that everything waits for
-``limits.py``         how many at once for a tenant, how many in a time (pure)
-``ration.py``         lanes that hand out no more than a drain with a limit may begin (pure)
+``port.py``           what the tasks of a loop share: what is in flight, finished, settled
 ``task.py``           takes deliveries from the lanes and has them attempted
 ``station.py``        a handler's calls and transactions; a queue may have several handlers
 ``conclusion.py``     what the end of an attempt means: settle, put back, restart, stop
 ====================  ============================================================================
 
-Imports ``transaction`` and the rooms below it.
+Imports ``lanes`` and the rooms below it.
 """

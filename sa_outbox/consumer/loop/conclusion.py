@@ -14,13 +14,12 @@ from ..fault.attribution import Again, Alone
 from ..shared.stop_reason import StopReason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from uuid import UUID
 
     from ..handler.delivery import InFlight
     from ..shared.relay_backoff import RelayBackoff
     from ..transaction.group import Group
-    from .task import Parts, Port
+    from .port import Port
 
 MAX_TRIES = 3
 """Times an attempt is restarted after a deadlock or the like before it counts as failed."""
@@ -29,19 +28,17 @@ MAX_TRIES = 3
 class Conclusion:
     """Concludes the attempts of one task. *has_session*: each success is already committed."""
 
-    def __init__(
-        self, port: Port, parts: Parts, backoff: RelayBackoff, *, has_session: bool
-    ) -> None:
+    def __init__(self, port: Port, backoff: RelayBackoff, *, has_session: bool) -> None:
         self._port = port
-        self._context = parts.context
-        self._listener = parts.listener
-        self._lease = parts.lease
-        self._lanes = parts.lanes
-        self._settlement = parts.settlement
-        self._outcomes = parts.outcomes
+        self._context = port.context
+        self._listener = port.listener
+        self._lease = port.lease
+        self._lanes = port.lanes
+        self._settlement = port.settlement
+        self._outcomes = port.outcomes
         self._backoff = backoff
         self._has_session = has_session
-        self._where = Place("handler", parts.listener.name)
+        self._where = Place("handler", port.listener.name)
         self._away = False
 
     async def conclude(self, items: list[InFlight], error: BaseException | None) -> None:
@@ -202,22 +199,3 @@ class Conclusion:
         for lane, waiting in by_lane.items():
             self._lanes.put_back(waiting)
             self._lanes.free(lane)
-
-
-def freed_lanes(items: Sequence[InFlight]) -> list[object]:
-    """The lanes that are free once *items* are settled.
-
-    A lane is freed once for each time it was handed out: freed again, two tasks would have events
-    of one key. Those that are done have freed theirs; those that go behind had none.
-    """
-    held = {item.lane for item in items if item.outcome == "hold"}
-    freed: list[object] = []
-    for item in items:
-        match item.outcome:
-            case "park" | "schedule" if item.failure is not None:
-                freed.append(item.lane)
-            case "dead" | "cancel" if item.lane not in held and not item.aside:
-                freed.append(item.lane)
-            case _:
-                pass
-    return freed

@@ -13,10 +13,10 @@ from sa_outbox.observe import BatchRead
 from ..fault.quarantine import CrashQuarantine
 from ..fault.refusals import ReadRefused, unreadable
 from ..handler.delivery import InFlight
+from ..lanes.lanes import Lanes, OneLane
 from ..position.progress import Progress
 from .due import DueDeliveries, can_be_read
 from .isolation import Isolation
-from .lanes import Lanes, OneLane
 from .loop import DeliveryLoop
 from .new_events import NewEvents
 from .reader import Reader
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sa_outbox.declare.listener import Listener
 
     from ..connection.statements import Statements
+    from ..lanes.limits import AnyLanes
     from ..lease.lease import Lease
     from ..shared.context import ConsumerContext
-    from .limits import AnyLanes
     from .source import Intake
 
 FOREVER_SECONDS = 100 * 366 * 86400.0

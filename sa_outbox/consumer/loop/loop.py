@@ -7,10 +7,11 @@ lanes and attempt them. Only the pump takes in, and two tasks never have deliver
 ==========  =====================================================================================
 take in     ``log_source.py``: due deliveries and new events. A range of a queue is taken in once,
             before: ``queue/range_source.py``
-hand out    ``start_ready`` wakes idle tasks, which take from ``lanes.py`` or ``limits.py``
+hand out    ``port.py`` wakes idle tasks, which take from ``lanes/``
 attempt     ``task.py``: prepare, load (``handler/arguments.py``), call (``handler/call.py``; with a
             session ``transaction/transaction.py``, which settles too), conclude (``conclusion.py``)
-settle      ``settle/buffer.py``: many deliveries and the cursor, in one transaction
+settle      ``settle/buffer.py``: many deliveries and the cursor, in one transaction. Then
+            ``port.py`` frees their lanes
 wait        ``_wait_for_work``: until somebody rings, or it is time for something
 ==========  =====================================================================================
 """
@@ -24,15 +25,9 @@ import anyio
 
 from sa_outbox.observe import CaughtUp
 
-from ..connection.errors import is_unreachable
-from ..settle.buffer import SettlementBuffer
-from ..settle.outcome import Outcomes
-from ..shared.sync import AutoResetEvent
-from .conclusion import freed_lanes
-from .held import HeldDelivery
-from .ration import RationedLanes
+from .port import Port
 from .source import S
-from .task import HandlerTask, Parts
+from .task import HandlerTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -46,8 +41,8 @@ if TYPE_CHECKING:
     from ..handler.delivery import InFlight
     from ..lease.lease import Lease
     from ..position.progress import Progress
+    from ..settle.buffer import SettlementBuffer
     from ..shared.context import ConsumerContext
-    from .limits import AnyLanes
     from .source import Inflow
 
 
@@ -69,44 +64,17 @@ class DeliveryLoop(Generic[S]):
         self.lease = lease
         self.source = source
         self.progress = progress
-        self.settlement: SettlementBuffer = SettlementBuffer(
-            context,
-            lease,
-            progress,
-            source.statements,
-            follow=source.follow,
-            unfollow=source.unfollow,
-            after=self._settled,
-        )
-        self.is_stopping: bool = False
-        self.in_flight: int = 0
-        """Deliveries that tasks have."""
-        self.outage: BaseException | None = None
-        """What the database raised, when that has ended ``run``."""
+        self._port = Port(context, listener, lease, progress, quarantine, source)
+        self.settlement: SettlementBuffer = self._port.settlement
         self._context = context
         self._listener = listener
         self._inflow = source.inflow
-        self._lanes = lanes = _rationed(source.lanes, context, listener)
+        self._lanes = self._port.lanes
+        self._held = self._port.held
         self._quarantine = quarantine
         self._slots = slots
-        self._outcomes = Outcomes(context, listener)
-        settlement, outcomes = self.settlement, self._outcomes
-        self._parts = Parts(
-            context, listener, lease, progress, lanes, quarantine, settlement, outcomes
-        )
-        self._refusals = context.refusals[listener.name]
         self._handler_tasks: list[HandlerTask] = []
-        self._changed = AutoResetEvent()
-        self._idle: list[anyio.Event] = []
-        self._looked_at = 0.0
-        """When idle tasks were last woken for what was ready."""
-        holds = listener.order_mode.after_failure == "hold"
-        self._held = HeldDelivery(lease, self._lanes) if holds else None
         self._caught_up_at = -1
-        self._enough = listener.batch_size // 2
-        """When this many are finished, they are settled."""
-        self._broken: BaseException | None = None
-        self._ended_by: Exception | None = None
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
@@ -127,32 +95,31 @@ class DeliveryLoop(Generic[S]):
             tasks.start_soon(self._pump, tasks.cancel_scope)
             for _ in range(self._count_of_tasks()):
                 tasks.start_soon(self._make_task().run)
-        if self._ended_by is not None:
-            if self.outage is not None:
+        if self._port.ended_by is not None:
+            if self._port.outage is not None:
                 # Attempts that have ended: forgotten with this loop, they would be made again.
                 await self.settlement.settle()
             if not self.lease.is_over:
-                raise self._ended_by
+                raise self._port.ended_by
 
     async def _pump(self, scope: CancelScope) -> None:
         """Ends *scope* with it: that of the tasks."""
         try:
             await self._take_in_and_settle()
         except Exception as error:  # noqa: BLE001 - raised by ``run``, outside of the group
-            self._ended_by = error
-            self.outage = error if is_unreachable(error) else None
+            self._port.end(error)
         finally:
             scope.cancel()
 
     async def _take_in_and_settle(self) -> None:
         while True:
             self._check()
-            if not self.is_stopping:
+            if not self._port.is_stopping:
                 await self._take_in()
-                self.start_ready()
-            if self._is_worth_settling():
+                self._port.start_ready()
+            if self._port.is_worth_settling:
                 await self.settlement.settle()
-            if self.is_stopping and not self.in_flight:
+            if self._port.is_stopping and not self._port.in_flight:
                 await self._close()
                 return
             await self._wait_for_work()
@@ -177,7 +144,7 @@ class DeliveryLoop(Generic[S]):
         if self._quarantine.is_over:
             self._quarantine.is_over = False
             await self.settlement.notes.forget_crashes()
-        await self._changed.wait(self._pause(has_caught_up=has_caught_up))
+        await self._port.changed.wait(self._pause(has_caught_up=has_caught_up))
 
     async def _save_if_caught_up(self) -> bool:
         """Never without an inflow: a range comes to its end, and its loop with it."""
@@ -193,7 +160,7 @@ class DeliveryLoop(Generic[S]):
         return True
 
     def _has_caught_up(self, inflow: Inflow) -> bool:
-        busy = self.in_flight or self.settlement.finished or self._lanes.count or self._held
+        busy = self._port.in_flight or self.settlement.finished or self._lanes.count or self._held
         return not busy and not inflow.has_new(monotonic())
 
     def _count_of_tasks(self) -> int:
@@ -201,29 +168,37 @@ class DeliveryLoop(Generic[S]):
         if size is None:
             return self._listener.concurrency
         # After a crash each one is settled when it has ended: then few are suspects of the next.
-        self._enough = 1 if self._quarantine.is_on else size
+        self._port.settle_each(1 if self._quarantine.is_on else size)
         return min(self._listener.concurrency, size)
 
     def _make_task(self) -> HandlerTask:
-        task = HandlerTask(self, self._parts, self._slots)
+        task = HandlerTask(self._port, self._slots)
         self._handler_tasks.append(task)
         return task
 
     # What others ask for
 
     def wake(self) -> None:
-        self._changed.ring()
+        self._port.changed.ring()
 
     def stop(self) -> None:
         """Begin no further delivery; ``run`` returns when those in flight are settled."""
-        self.is_stopping = True
-        self._changed.ring()
+        self._port.stop()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._port.is_stopping
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that tasks have."""
+        return self._port.in_flight
 
     def request_cancel(self, position: int) -> None:
         """Somebody cancelled that event: a waiting one goes, a running one is asked to stop."""
         withdrawn = self.source.withdraw(position)
         if withdrawn is not None:
-            self.finish([withdrawn])
+            self._port.finish([withdrawn])
             return
         for task in self._handler_tasks:
             task.request_cancel(position)
@@ -239,7 +214,7 @@ class DeliveryLoop(Generic[S]):
     @property
     def is_idle(self) -> bool:
         """Nothing that was taken in is left, but for one that waits for its next attempt."""
-        return not (self.in_flight or self.settlement.finished)
+        return not (self._port.in_flight or self.settlement.finished)
 
     @property
     def holds_one(self) -> bool:
@@ -254,11 +229,11 @@ class DeliveryLoop(Generic[S]):
     def _room(self) -> int:
         busy, size = self._lanes.count, self._quarantine.window
         if self._quarantine.is_on:
-            busy += self.in_flight
+            busy += self._port.in_flight
             busy += len(self.settlement.finished)  # else the next batch is handled meanwhile
         elif not self._listener.call.batch:
-            busy += self.in_flight
-        elif self.in_flight > size:
+            busy += self._port.in_flight
+        elif self._port.in_flight > size:
             return 0  # one batch in flight: the next is read meanwhile; with more tasks, not each's
         # A few at a time would be many small reads.
         return size - busy if busy <= size // 2 else 0
@@ -270,125 +245,21 @@ class DeliveryLoop(Generic[S]):
         if self._tasks is not None:
             self._tasks.start_soon(work)
 
-    def start_ready(self) -> None:
-        self._looked_at = monotonic()
-        if self._held is not None and self._held.holds_the_first():
-            return
-        if self._idle:
-            for _ in range(min(self._lanes.ready, len(self._idle))):
-                self._idle.pop().set()
-
-    # What tasks ask for
-
-    def began(self, count: int) -> None:
-        self.in_flight += count
-
-    def ended(self, count: int) -> None:
-        self.in_flight -= count
-
-    def idle(self, wanted: anyio.Event) -> None:
-        """A task found nothing to do; it waits for *wanted*."""
-        self._idle.append(wanted)
-        self._changed.ring()
-
-    def fail(self, error: BaseException) -> None:
-        """End ``run`` with *error*."""
-        self._broken = self._broken or error
-        self._changed.ring()
-
-    def done(self, item: InFlight) -> None:
-        """``finish`` for one that succeeded, as nearly all do."""
-        finished = self.settlement.finished
-        if finished:
-            finished.append(item)
-            if len(finished) == self._enough:
-                self._changed.ring()
-        else:
-            self.settlement.add((item,))
-        self._lanes.free(item.lane)
-
-    def finish(self, items: Sequence[InFlight]) -> None:
-        """Attempts have ended and their outcomes are decided; they are to be settled.
-
-        The lane of one that failed stays closed until that is written: a later event of its key
-        must not be settled while the failure may still be forgotten by a crash.
-        """
-        self.settlement.add(items)
-        failed = {item.lane for item in items if item.outcome != "done"}
-        free = self._lanes.free
-        for item in items:
-            if item.outcome == "done" and item.lane not in failed:
-                free(item.lane)
-            elif item.outcome == "hold":
-                self._lanes.put_back([item])
-        if len(self.settlement.finished) >= self._enough or failed:
-            self._changed.ring()
-
-    def committed(self, items: Sequence[InFlight], failed: InFlight | None = None) -> None:
-        """A task has settled these itself, in its session's transaction. Its *failed* one, which
-        came after them, is not settled yet: until it is, nothing of its lane may be taken."""
-        lanes = self._lanes
-        for item in items:
-            if failed is None or not (lanes.is_one or item.lane == failed.lane):
-                lanes.free(item.lane)
-        self._settled(items)
-
-    # Settling
-
-    def _settled(self, items: Sequence[InFlight]) -> None:
-        """The outcomes of *items* are committed."""
-        if self._quarantine.is_on:
-            self._quarantine.settled(items)
-        if self.settlement.notes.noted:
-            self.settlement.notes.absolve(items)
-        others = [item for item in items if item.outcome != "done" or item.state]
-        if others:
-            for lane in freed_lanes(others):
-                self._lanes.free(lane)
-            if self._held is not None:
-                self._held.hold_one_of(others)
-            if self.source.settled(others):
-                self._changed.ring()
-        if self._refusals.known:
-            self._refusals.settled(items)
-        self._outcomes.emit(items)
-        for tally in self._context.tallies:
-            tally.settled(self._listener.name, items)
-        if self._context.outages.watches:
-            positions = (item.position for item in items)
-            self._context.outages.settled(self._listener.name, positions)
-        if self.source.is_finished:
-            self.lease.is_over = True
-            self.stop()
-        else:
-            self.start_ready()
-        self._context.progressed()
-
     def _check(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        if self._port.broken is not None:
+            raise self._port.broken
         if self.lease.has_ended():
             raise self.lease.lost()
-
-    def _is_worth_settling(self) -> bool:
-        finished = self.settlement.finished
-        if not finished:
-            return False
-        if len(finished) >= self._enough or monotonic() >= self.settlement.latest_at:
-            return True
-        if any(item.outcome != "done" for item in finished):
-            return True
-        return not self.in_flight and not self._lanes.ready
 
     def _pause(self, *, has_caught_up: bool) -> float | None:
         """How long there is nothing to do, unless somebody rings. Only times at which the pump
         will do something are among them: one that has passed would make it spin."""
         times = [self.settlement.latest_at] if self.settlement.finished else []
-        if not self.is_stopping:
+        if not self._port.is_stopping:
             save_at = self.settlement.save_at if has_caught_up else None
             held_until = None if self._held is None else self._held.until
             ready_at = self._lanes.ready_at
-            if ready_at is not None and ready_at <= self._looked_at:
+            if ready_at is not None and ready_at <= self._port.looked_at:
                 ready_at = None  # whoever could take it knows; the others have handlers running
             wakeups = (held_until, ready_at, save_at)
             times += [each for each in wakeups if each is not None]
@@ -396,11 +267,3 @@ class DeliveryLoop(Generic[S]):
                 has_room = has_caught_up or self._room() > 0
                 times.append(self._inflow.next_at(has_room=has_room))
         return max(0.0, min(times) - monotonic()) if times else None
-
-
-def _rationed(
-    lanes: AnyLanes, context: ConsumerContext, listener: Listener
-) -> AnyLanes | RationedLanes:
-    """A drain with a limit may hand out only so much of them."""
-    limit = context.limit
-    return lanes if limit is None else RationedLanes(lanes, limit, listener.name)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..connection.statements import Settling
     from ..handler.delivery import InFlight
-    from .limits import AnyLanes
+    from ..lanes.limits import AnyLanes
 
 S = TypeVar("S", bound="Source")
 

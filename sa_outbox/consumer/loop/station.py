@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..handler.delivery import InFlight
     from ..shared.relay_backoff import RelayBackoff
-    from .task import Parts, Port
+    from .port import Port
 
 TurnTo: TypeAlias = "Callable[[InFlight], HandlerTransaction]"
 
@@ -31,12 +31,11 @@ class Station:
     def __init__(
         self,
         port: Port,
-        parts: Parts,
         backoff: RelayBackoff,
         turn_to: TurnTo | None,
         handler: Listener,
     ) -> None:
-        context = parts.context
+        context = port.context
 
         def stuck() -> None:
             reason = f"a handler of {handler.name!r} ignored its cancellation"
@@ -46,12 +45,12 @@ class Station:
             handler, context.threads, context.observers, stuck, context.lifetime, context.owner
         )
         self.transaction: HandlerTransaction | None = _transaction(
-            port, parts, turn_to, self.call, handler
+            port, turn_to, self.call, handler
         )
         has_session = self.transaction is not None
-        self.conclusion: Conclusion = Conclusion(port, parts, backoff, has_session=has_session)
+        self.conclusion: Conclusion = Conclusion(port, backoff, has_session=has_session)
         self.arguments: HandlerArguments = HandlerArguments(
-            self.call.load, self.conclusion, parts.lanes, batch=parts.listener.call.batch
+            self.call.load, self.conclusion, port.lanes, batch=port.listener.call.batch
         )
 
 
@@ -62,12 +61,12 @@ class Stations:
     order, and a time limit may end the outer one first.
     """
 
-    def __init__(self, port: Port, parts: Parts, backoff: RelayBackoff) -> None:
-        self._handlers = parts.listener.handlers
+    def __init__(self, port: Port, backoff: RelayBackoff) -> None:
+        self._handlers = port.listener.handlers
         self.are_several: bool = len(self._handlers) > 1
         turn_to = self._join if self.are_several else None
-        self._make = partial(Station, port, parts, backoff, turn_to)
-        self._listener = parts.listener
+        self._make = partial(Station, port, backoff, turn_to)
+        self._listener = port.listener
         self._handler = self._handlers[0]
         self.now: Station = self._make(self._handler)
         self._made = {0: self.now}
@@ -104,9 +103,9 @@ class Stations:
 
 
 def _transaction(
-    port: Port, parts: Parts, turn_to: TurnTo | None, call: HandlerCall, handler: Listener
+    port: Port, turn_to: TurnTo | None, call: HandlerCall, handler: Listener
 ) -> HandlerTransaction | None:
-    context = parts.context
+    context = port.context
     if handler.call.session == "none":
         return None
     is_async = handler.call.session == "async"
@@ -115,9 +114,9 @@ def _transaction(
     return HandlerTransaction(
         maker_of(make, handler.call.session_class),
         call,
-        parts.lease,
-        parts.progress,
-        parts.settlement,
+        port.lease,
+        port.progress,
+        port.settlement,
         connections=context.connections,
         suspects=context.suspects,
         outage=lambda: port.outage,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -16,82 +15,30 @@ from ..transaction.group import Group, GroupBroken
 from .station import Stations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sa_outbox.declare.listener import Listener
-
-    from ..fault.quarantine import CrashQuarantine
     from ..handler.call import HandlerCall
     from ..handler.delivery import InFlight
-    from ..lease.lease import Lease
-    from ..position.progress import Progress
-    from ..settle.buffer import SettlementBuffer
-    from ..settle.outcome import Outcomes
-    from ..shared.context import ConsumerContext
     from ..transaction.transaction import HandlerTransaction
     from .conclusion import Conclusion
-    from .limits import AnyLanes
-    from .ration import RationedLanes
-
-
-class Port(Protocol):
-    """What a task sees of its loop."""
-
-    @property
-    def is_stopping(self) -> bool: ...
-
-    @property
-    def outage(self) -> BaseException | None:
-        """What the database raised, when that is why everything is being cancelled."""
-
-    def began(self, count: int) -> None: ...
-
-    def ended(self, count: int) -> None: ...
-
-    def idle(self, wanted: anyio.Event) -> None: ...
-
-    def done(self, item: InFlight) -> None: ...
-
-    def finish(self, items: Sequence[InFlight]) -> None: ...
-
-    def committed(self, items: Sequence[InFlight], failed: InFlight | None = None) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What all tasks of a loop work with."""
-
-    context: ConsumerContext
-    listener: Listener
-    lease: Lease
-    progress: Progress
-    lanes: AnyLanes | RationedLanes
-    quarantine: CrashQuarantine
-    settlement: SettlementBuffer
-    outcomes: Outcomes
+    from .port import Port
 
 
 class HandlerTask:
-    def __init__(self, port: Port, parts: Parts, slots: anyio.Semaphore | None) -> None:
-        context, listener = parts.context, parts.listener
+    def __init__(self, port: Port, slots: anyio.Semaphore | None) -> None:
+        context, listener = port.context, port.listener
         self._port, self._slots = port, slots
         self._keeps_slot = listener.concurrency == 1
         # With limits, an event that is taken counts as one that runs.
         self._share = 0 if listener.is_limited else listener.concurrency
         self._context = context
         self._listener = listener
-        self._lease = parts.lease
-        self._lanes = parts.lanes
-        self._quarantine = parts.quarantine
-        self._settlement = parts.settlement
-        self._outcomes = parts.outcomes
+        self._lease = port.lease
+        self._lanes = port.lanes
+        self._quarantine = port.quarantine
+        self._settlement = port.settlement
+        self._outcomes = port.outcomes
         self._gate = context.gate
         self._backoff = RelayBackoff(listener, context.observers.emit, context.outages)
-        self._stations = Stations(port, parts, self._backoff)
+        self._stations = Stations(port, self._backoff)
         self._is_plain = self._call.is_plain and not self._stations.are_several
 
     def request_cancel(self, position: int) -> None:

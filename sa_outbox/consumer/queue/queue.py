@@ -27,9 +27,9 @@ from sa_outbox.sql.queue import ranges
 from ..connection.connections import Query, best_effort
 from ..connection.errors import is_database_error
 from ..fault.refusals import ParkRefused, ReadRefused
+from ..lanes.limits import ConcurrencyLimits
 from ..loop.holder import HeldLeases
 from ..loop.isolation import Isolation
-from ..loop.limits import ConcurrencyLimits
 from ..position.gaps import Gaps
 from ..shared.outage import Outage
 from ..shared.sync import AutoResetEvent

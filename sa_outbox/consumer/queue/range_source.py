@@ -14,10 +14,10 @@ from sa_outbox.event.row import ID, PAYLOAD
 from ..fault.quarantine import CrashQuarantine
 from ..fault.refusals import ReadRefused, Reads, unreadable
 from ..handler.delivery import InFlight
+from ..lanes.lanes import LooseLanes
+from ..lanes.limits import LimitedLanes
 from ..loop.due import can_be_read
 from ..loop.isolation import Isolation
-from ..loop.lanes import LooseLanes
-from ..loop.limits import LimitedLanes
 from ..loop.loop import DeliveryLoop
 from ..position.gaps import Gaps
 from ..position.progress import Progress
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ..connection.connections import Query
     from ..connection.statements import RangeStatements
+    from ..lanes.limits import ConcurrencyLimits
     from ..lease.lease import Lease
-    from ..loop.limits import ConcurrencyLimits
     from ..shared.context import ConsumerContext
 
 

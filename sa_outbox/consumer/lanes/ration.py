@@ -71,3 +71,8 @@ class RationedLanes:
         if left == 0:
             self._tally.refused()
         return left
+
+
+def rationed(lanes: AnyLanes, tally: Tally | None, listener: str) -> AnyLanes | RationedLanes:
+    """*lanes*, of which a drain with a limit may hand out only so much."""
+    return lanes if tally is None else RationedLanes(lanes, tally, listener)
