@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
-from .client.caller import run
-from .client.cancellation import Cancelling
+from .client.client import Client
 from .client.inbox import Inbox
-from .client.status import Statuses
-from .client.wait import Waiting
 from .declare.cron import Cron
-from .declare.declaration import H, Listeners, decorator, given_options
+from .declare.declaration import H, decorator, given_options
 from .declare.lifespan import A, Lifespan, inspect_lifespan
 from .declare.listener import ListenerOptions, QueueOptions, RelayOptions
 from .declare.queue import QueueDeclaration
 from .declare.recurring import Crons, Recurring
 from .event.types import event_types
-from .producer.producer import Producer
-from .producer.write import tables_of
 from .settings import Limits, Names, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
-    from uuid import UUID
 
-    from sqlalchemy.engine import Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
-    from sqlalchemy.orm import Session
-
-    from .client.caller import AsyncSessionOrConnection, SyncSessionOrConnection
-    from .client.cancellation import Answer
-    from .client.status import EventStatus, ListenerStatus
     from .declare.cron import Missed
     from .declare.type_patterns import On
     from .event.event import Event, Json
@@ -43,7 +30,7 @@ if TYPE_CHECKING:
     from .settings import Alerts, Audit, Notify
 
 
-class Outbox(Producer):
+class Outbox(Client):
     """A transactional outbox: its names, its limits, the sessions that write to it, its listeners.
 
     ::
@@ -94,7 +81,6 @@ class Outbox(Producer):
                 alerts=alerts,
             )
         )
-        self.listeners: Listeners = Listeners(self.settings)
         self.crons: Crons = Crons()
         self.lifespans: list[Lifespan] = []
         """Entered in this order by a consumer, and left in the reverse order."""
@@ -102,8 +88,6 @@ class Outbox(Producer):
         """How the webhook endpoints in the database are served; None: they are not."""
         self.inbox: Inbox = Inbox(self.tables, self.settings.names)
         """For the receiving side: act on another system's message exactly once."""
-        self._cancelling = Cancelling(self.tables, self.settings, self.listeners)
-        self._status = Statuses(self.tables, self.settings, self.listeners)
 
     def category_of(self, event_type: str | type) -> Category:
         """The category of an event type, given by name or class; ``default`` if ``categories`` does
@@ -263,159 +247,6 @@ class Outbox(Producer):
         options: dict[str, Any] = {"name": name, "key": key, "tenant": tenant}
         options |= {"headers": headers, "priority": priority, "missed": missed}
         self.crons.add(Recurring(cron, event, payload, self.settings, **options))
-
-    @overload
-    def cancel(
-        self,
-        session: AsyncSessionOrConnection,
-        event_id: UUID | str,
-        *,
-        reason: str | None = ...,
-        listener: str | None = ...,
-    ) -> Awaitable[dict[str, Answer]]: ...
-
-    @overload
-    def cancel(
-        self,
-        session: SyncSessionOrConnection,
-        event_id: UUID | str,
-        *,
-        reason: str | None = ...,
-        listener: str | None = ...,
-    ) -> dict[str, Answer]: ...
-
-    def cancel(
-        self,
-        session: SyncSessionOrConnection | AsyncSessionOrConnection,
-        event_id: UUID | str,
-        *,
-        reason: str | None = None,
-        listener: str | None = None,
-    ) -> Any:
-        """Cancel an event for the queues that listen to it, or for one *listener*.
-
-        ::
-
-            answers = await outbox.cancel(session, event_id, reason="the customer called")
-
-        Omit ``await`` for a sync session or connection. Runs in the caller's transaction: if that
-        rolls back, nothing was cancelled. What has not started never starts; a running handler is
-        asked to stop. The answers are keyed by listener: ``"cancelled"``, ``"requested"``,
-        ``"done"``, ``"dead"``, ``"ordered"`` or ``"unknown"``; docs/scheduling.md explains them.
-
-        Raises :class:`EventNotFound`, and :class:`NotAtomic` in AUTOCOMMIT.
-        """
-
-        def work(place: Session | Connection) -> dict[str, Answer]:
-            tables, cancelling = tables_of(place, self.tables), self._cancelling
-            if tables is not self.tables:
-                cancelling = Cancelling(tables, self.settings, self.listeners)
-            return cancelling.cancel(place, event_id, reason, listener)
-
-        return run(session, "whose transaction cancels the event", work)
-
-    @overload
-    def status(
-        self, session: AsyncSessionOrConnection, event_id: UUID | str, /
-    ) -> Awaitable[EventStatus]: ...
-
-    @overload
-    def status(self, session: SyncSessionOrConnection, event_id: UUID | str, /) -> EventStatus: ...
-
-    @overload
-    def status(
-        self,
-        session: AsyncSessionOrConnection,
-        /,
-        *,
-        idempotency_key: str,
-        event_type: str | type,
-        tenant: str | None = ...,
-    ) -> Awaitable[EventStatus]: ...
-
-    @overload
-    def status(
-        self,
-        session: SyncSessionOrConnection,
-        /,
-        *,
-        idempotency_key: str,
-        event_type: str | type,
-        tenant: str | None = ...,
-    ) -> EventStatus: ...
-
-    def status(
-        self,
-        session: SyncSessionOrConnection | AsyncSessionOrConnection,
-        event_id: UUID | str | None = None,
-        /,
-        *,
-        idempotency_key: str | None = None,
-        event_type: str | type | None = None,
-        tenant: str | None = None,
-    ) -> Any:
-        """The status of an event, for each listener that it concerns.
-
-        ::
-
-            status = await outbox.status(session, event_id)
-            status = await outbox.status(
-                session, idempotency_key="o-1", event_type="order.paid", tenant="acme"
-            )
-            status.listeners["exports"].state  # "pending", "running", "succeeded", ...
-
-        Omit ``await`` for a sync session or connection. The answer is a single snapshot.
-        docs/idempotency.md explains the states. Raises :class:`EventNotFound`.
-        """
-        wanted = self._status.wanted(event_id, idempotency_key, event_type, tenant)
-
-        def work(place: Session | Connection) -> EventStatus:
-            tables, statuses = tables_of(place, self.tables), self._status
-            if tables is not self.tables:
-                statuses = Statuses(tables, self.settings, self.listeners)
-            return statuses.ask(place, wanted)
-
-        return run(session, "by which to ask", work)
-
-    @overload
-    def wait(
-        self,
-        engine: AsyncEngine,
-        event_id: UUID | str,
-        *,
-        listener: str,
-        timeout: timedelta = ...,
-    ) -> Awaitable[ListenerStatus]: ...
-
-    @overload
-    def wait(
-        self, engine: Engine, event_id: UUID | str, *, listener: str, timeout: timedelta = ...
-    ) -> ListenerStatus: ...
-
-    def wait(
-        self,
-        engine: Engine | AsyncEngine,
-        event_id: UUID | str,
-        *,
-        listener: str,
-        timeout: timedelta = timedelta(seconds=30),
-    ) -> Any:
-        """Wait until *listener* has handled an event that is committed; return its status.
-
-        ::
-
-            status = await outbox.wait(engine, event_id, listener="exports")
-            status.state  # "succeeded", "dead" or "cancelled"
-
-        Omit ``await`` for a sync engine. It takes a connection for each look, two a second after
-        the first few, and not the caller's transaction: in that, nothing new might be seen.
-
-        Raises :class:`NotFinished` after *timeout*, also if the database does not answer (a sync
-        engine: unless the pool or the driver wait longer), :class:`EventNotFound`, and
-        :class:`ConfigError` for a listener that this program does not declare or that does not
-        get the event. A webhook endpoint's listener is ``webhook:NAME``.
-        """
-        return Waiting(self._status, self.listeners, event_id, listener, timeout).on(engine)
 
     def __repr__(self) -> str:
         names = self.settings.names

@@ -1,6 +1,7 @@
 """What a program asks about its events, in its own session or connection.
 
 ===================  =============================================================================
+``client.py``        the methods of an outbox that ask
 ``caller.py``        whose session or connection runs the statement
 ``cancellation.py``  ``outbox.cancel``: what has not started never starts; what runs is asked to
                      stop

@@ -20,7 +20,6 @@ LONGEST_MODULE = 300
 LONGEST_FUNCTION = 60
 
 LONG_MODULES = {
-    "sa_outbox/outbox.py": "the one object a program makes: every method says what it is for",
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
     "sa_outbox/consumer/runner.py": "a consumer from its start to its end, and what it is made of",
     "sa_outbox/observe.py": "every observation: few statements, much to say",
