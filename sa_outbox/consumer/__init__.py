@@ -10,7 +10,8 @@ transactions of others.
 The path of an event, and the packages it passes:
 
 ====================  ============================================================================
-``runner.py``         the consumer: one task group from the start to the last lease released
+``consumer.py``       the consumer that a program has: it runs, or drains
+``runner.py``         one task group from the start to the last lease released
 ``assembly.py``       puts together what one run consists of
 ``lifespans.py``      the program's own clients and pools, around all of its handlers
 ``supervisor.py``     starts and stops the services, from one list
@@ -69,8 +70,8 @@ the handler raised                  an attempt: ``settle/outcome.py``
 
 from sa_outbox.settings import ConsumerSettings
 
+from .consumer import Consumer
 from .repartition import repartition
-from .runner import Consumer
 from .shared.tally import Drained
 
 __all__ = ["Consumer", "ConsumerSettings", "Drained", "repartition"]

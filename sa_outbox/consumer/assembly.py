@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio import CancelScope
 
 from .connection.connections import Connections
 from .connection.statements import statements
@@ -35,7 +37,7 @@ from .work.memory import Memory
 from .work.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from sa_outbox.database.tables import Tables
     from sa_outbox.declare.listener import Listener
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from .shared.tally import Tally
     from .supervisor import Service
 
+CLOSE_SECONDS = 1.0
+"""Seconds to close them, at the end of a run."""
 OWN_CONNECTIONS = 6
 """Most connections for the horizon, cursors and leases; one more is for LISTEN."""
 
@@ -97,6 +101,16 @@ def make_context(
         tallies=[] if tally is None else [tally],
         limit=None if tally is None or tally.left is None else tally,
     )
+
+
+@asynccontextmanager
+async def closing(context: ConsumerContext) -> AsyncIterator[ConsumerContext]:
+    """Close its connections at the end."""
+    try:
+        yield context
+    finally:
+        with CancelScope(shield=True):
+            await context.connections.close(CLOSE_SECONDS)
 
 
 def _sessions(

@@ -1,4 +1,4 @@
-"""Waiting until everything that is committed now is handled."""
+"""Waiting until everything that is committed now is handled, and what a drain answers then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from sa_outbox.errors import ConfigError, NotDrained
+
 from .connection.errors import is_database_error
+from .shared.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -15,13 +18,70 @@ if TYPE_CHECKING:
     from .lease.shares import Key
     from .loop.log_source import LogSource
     from .loop.loop import DeliveryLoop
-    from .shared.tally import Tally
+    from .shared.tally import Drained
     from .supervisor import Supervisor
 
 POLL_SECONDS = 0.2
 """Seconds between two questions about listeners that another process works for."""
 OUTAGE_SECONDS, OUTAGE_WITH_RETRIES_SECONDS = 5.0, 30.0
 """Seconds that a relay may be away, and forward nothing, until it is left for the next time."""
+
+
+def tally_for(limit: int | None, *, is_running: bool) -> Tally:
+    """That of a drain with this *limit*, by a consumer that *is_running* already."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ConfigError(f"drain(limit={limit!r}): it must be a number of at least 1")
+    if limit is not None and is_running:
+        raise ConfigError("drain(limit=...) is for a consumer that is not running")
+    return Tally(limit)
+
+
+def drained(tally: Tally, waiting: dict[str, str] | None, reason: str) -> Drained:
+    """What a drain answers. *waiting*: what ``until_drained`` returned; None: it was stopped, for
+    this *reason*. Raises :class:`NotDrained`."""
+    if waiting is None:
+        raise NotDrained(f"the consumer was stopped before it had drained: {reason}")
+    if waiting:
+        away = ", ".join(f"{name!r} ({why})" for name, why in waiting.items())
+        raise NotDrained(
+            f"the other side of a relay is away, and events wait for it: {away}. Everything "
+            "else is handled",
+            waiting=waiting,
+        )
+    return tally.result()
+
+
+async def until_drained_by(
+    services: Callable[[], Supervisor | None],
+    is_over: Callable[[], bool],
+    next_progress: Callable[[], Awaitable[None]],
+    tally: Tally,
+    *,
+    retries: bool,
+) -> dict[str, str] | None:
+    """``until_drained`` by a consumer that may sleep or restart meanwhile: then there are no
+    *services*. None: it *is_over* before."""
+    while not is_over():
+        now = services()
+        if now is None:
+            await next_progress()
+            continue
+
+        def has_ended(run: Supervisor = now) -> bool:
+            return services() is not run
+
+        with now.context.tallied(tally):
+            waiting = await until_drained(
+                now,
+                next_progress,
+                tally,
+                stopped=has_ended,
+                retries=retries,
+                others=retries,
+            )
+        if waiting is not None:
+            return waiting
+    return None
 
 
 async def until_drained(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import anyio
 from anyio import TASK_STATUS_IGNORED
 
+from .connection.connections import best_effort
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup, TaskStatus
 
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from .shared.context import ConsumerContext
     from .work.memory import Memory
     from .work.workload import Workload
+
+WITHDRAW_SECONDS = 1.0
+"""Seconds to tell the others that this consumer leaves."""
 
 
 class Service(Protocol):
@@ -55,9 +61,26 @@ class Supervisor:
         self.leases.stop()
         self.workload.stop()
 
+    async def wind_down(self, grace: float, progress: Callable[[], Awaitable[None]]) -> None:
+        """Begin nothing new, and let what runs finish for *grace* seconds. Then cancel the rest.
+        *progress* returns when something has changed."""
+        self.stop()
+        await best_effort(self.leases.withdraw(), WITHDRAW_SECONDS)
+        with anyio.move_on_after(grace):
+            while self.workload.is_at_work:
+                await progress()
+        self.cancel()
+        while self.workload.holds_leases:
+            await progress()
+
     def cancel(self) -> None:
         """Cancel what still runs; its leases are given back."""
         self.workload.cancel()
+
+    async def leave(self) -> None:
+        """The last words to the database. Nothing is worked for any more."""
+        await self.leases.withdraw()
+        await self.leases.release_all()
 
     def hurry(self) -> None:
         """Wait no longer for takes that the database does not answer soon."""

@@ -21,7 +21,6 @@ LONGEST_FUNCTION = 60
 
 LONG_MODULES = {
     "sa_outbox/errors.py": "every error with its picture: few statements, much to say",
-    "sa_outbox/consumer/runner.py": "a consumer from its start to its end, and what it is made of",
     "sa_outbox/observe.py": "every observation: few statements, much to say",
     "sa_outbox/database/tables.py": "every table, one function each",
     "sa_outbox/migrations/v0001.py": "frozen DDL of every table, one function per table; a release"

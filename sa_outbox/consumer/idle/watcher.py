@@ -16,21 +16,39 @@ from anyio import TASK_STATUS_IGNORED
 
 from ..connection.errors import is_database_error
 from ..drain import until_drained
+from ..services.endpoints import EndpointWatcher
 from ..shared.tally import Tally
 from .outlook import committed_to, due
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
+    from datetime import timedelta
 
     from anyio.abc import TaskStatus
 
     from sa_outbox.outbox import Outbox
 
-    from ..supervisor import Supervisor
+    from ..services.endpoints import Endpoints
+    from ..supervisor import Service, Supervisor
     from .restarts import Restarts
 
 LOOKS = 4
 """How often it looks within ``idle_after``."""
+
+
+def restart_watchers(
+    outbox: Outbox,
+    restarts: Restarts,
+    endpoints: Endpoints | None,
+    idle_after: timedelta | None,
+    services: Callable[[], Supervisor | None],
+    next_progress: Callable[[], Awaitable[None]],
+) -> Iterator[Service]:
+    """What runs as long as a consumer does and decides that it is to restart."""
+    if endpoints is not None:
+        yield EndpointWatcher(endpoints, restarts.serve_again)
+    if idle_after is not None:
+        yield IdleWatcher(outbox, idle_after.total_seconds(), services, next_progress, restarts)
 
 
 class IdleWatcher:

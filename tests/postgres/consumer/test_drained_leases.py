@@ -99,7 +99,7 @@ async def test_a_take_under_way_while_the_consumer_ends_leaves_no_lease(
     producer.add(1)
     consumer, _ = make_consumer(outbox, async_engine)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(consumer._start)
+        await tasks.start(consumer.run)
         await answers.taken.wait()
         if end == "stopped":
             consumer.stop()
@@ -127,7 +127,7 @@ async def test_a_take_whose_answer_is_lost_is_given_back_at_the_end(
     producer.add(1)
     consumer, _ = make_consumer(outbox, async_engine)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(consumer._start)
+        await tasks.start(consumer.run)
         await answers.taken.wait()
         consumer.stop()
 
@@ -150,7 +150,7 @@ async def test_a_take_that_is_answered_after_another_connection_has_ended_is_giv
     producer.add(1)
     consumer, _ = make_consumer(outbox, async_engine)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(consumer._start)
+        await tasks.start(consumer.run)
         await answers.taken.wait()
         assert consumer._services is not None
         consumer._services.context.continuity.doubt()
