@@ -196,6 +196,7 @@ async def test_a_take_that_waits_for_a_lock_while_the_consumer_is_cancelled_leav
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.woken_by("notify")
 async def test_two_hundred_drains_of_nine_queues_that_feed_each_other_leave_nothing(
     outbox: Outbox, producer: Producer, async_engine: AsyncEngine, database: Database
