@@ -33,7 +33,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 QUESTIONS = ROOT / "tests" / "docs" / "questions.toml"
 HELD_OUT = QUESTIONS.with_stem("questions_held_out")
-ANSWERS_WITHIN = 3_000
+ANSWERS_WITHIN = 20_000
 """Milliseconds, of which it takes some twenty."""
 MAX_MISSED = 2
 """Of each list of questions."""
@@ -141,8 +141,9 @@ def test_all_but_two_questions_are_answered_by_the_first_or_second_hit(
 
 
 def test_what_is_for_contributors_is_not_in_the_index(page: Page) -> None:
-    everything = [each for typed in ("room", "walk") for each in hits(page, typed)]
+    everything = [each for typed in ("room", "walk", "queue") for each in hits(page, typed)]
 
+    assert everything
     assert [each for each in everything if each.startswith("/internals/")] == []
 
 

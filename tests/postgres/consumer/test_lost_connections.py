@@ -154,7 +154,7 @@ async def test_of_a_batch_the_event_that_ends_the_connection_is_found(
 
 
 @pytest.mark.parametrize("order", ["key", "total", "none"])
-async def test_others_are_handled_at_full_speed_meanwhile(
+async def test_others_are_handled_before_its_second_attempt_that_counts(
     order: Order,
     shop: Shop,
     producer: Producer,
@@ -163,8 +163,8 @@ async def test_others_are_handled_at_full_speed_meanwhile(
     outbox: Outbox,
     clock: Clock,
 ) -> None:
-    """All of them before its second attempt that counts, and before any other listener waits. With
-    order="total", the later events of its own listener have to."""
+    """No other listener waits for it, nor any other key. With order="total", later events of its
+    own listener do."""
     shop.listen(order=order, retry=HOURS, concurrency=1 if order == "total" else 2)
 
     @outbox.listener("mail", on="order.*", order="total")

@@ -24,7 +24,7 @@ from sa_outbox.monitoring import sentry
 from sa_outbox.policy.error.tracebacks import fingerprint
 
 pytestmark = pytest.mark.woken_by("poll")
-SECONDS = 120
+SECONDS = 90
 SECRET = "4111-1111-1111-1111"
 CHARGED = fingerprint("ValueError", ("sentry_program.py", "charge"))
 """Of the error that ``billing`` fails with."""
