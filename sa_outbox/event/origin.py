@@ -92,5 +92,9 @@ class Origin:
 
 
 def origin_of(event: Event[object]) -> Origin:
-    """The origin of an event whose row is not at hand."""
-    return Origin(event.tenant, msgspec.json.encode(dict(event.headers)).decode())
+    """The origin of an event whose row is not at hand. Never raises: headers that nobody has asked
+    for are not decoded, for perhaps they can't be."""
+    headers = event._headers  # noqa: SLF001 - as they are stored, if they are
+    if not isinstance(headers, str):
+        headers = msgspec.json.encode(dict(headers)).decode()
+    return Origin(event.tenant, headers)

@@ -287,7 +287,6 @@ class HandlerCall:
     def _ignored(self, seconds: float) -> None:
         event = self.argument[0] if self._call.batch else self.argument
         identity = (event.event_id, event.event_type, event.position, event.attempt)
-        self._observers.emit(
-            HandlerIgnoredCancel(self._listener.name, *identity, seconds, origin_of(event))
-        )
+        seen = HandlerIgnoredCancel(self._listener.name, *identity, seconds, origin_of(event))
+        self._observers.emit(seen)
         self._stuck()

@@ -170,11 +170,22 @@ async def test_a_sync_handler_that_is_cut_off_by_the_end_of_the_grace_period_has
     assert database.listener("billing").last_processed_id == 0
 
 
+NESTED = "('{\"x\": ' || repeat('[', 3000) || repeat(']', 3000) || '}')::jsonb"
+"""Headers that Python can't decode, and that are not decoded unless somebody asks for them."""
+
+
+@pytest.mark.parametrize(
+    ("headers", "known"),
+    [("""'{"request_id": "r-1"}'""", {"request_id": "r-1"}), (NESTED, {})],
+    ids=["of ours", "that can't be decoded"],
+)
 async def test_a_handler_that_ignores_its_cancellation_stops_the_consumer(
     outbox: Outbox,
-    producer: Producer,
+    database: Database,
     consuming: Consuming,
     monkeypatch: pytest.MonkeyPatch,
+    headers: str,
+    known: dict[str, str],
 ) -> None:
     monkeypatch.setattr(deadline, "STUCK_AFTER_SECONDS", 0.05)
     enough = anyio.Event()
@@ -189,7 +200,7 @@ async def test_a_handler_that_ignores_its_cancellation_stops_the_consumer(
             except BaseException:  # noqa: BLE001 - the subject of this test
                 continue
 
-    producer.add(1, tenant="acme", headers={"request_id": "r-1"})
+    database.write_raw(event_type="'order.placed'", tenant="'acme'", headers=headers)
 
     async with consuming(outbox) as running:
         [told] = await running.recorder.seen(HandlerIgnoredCancel)
@@ -199,5 +210,5 @@ async def test_a_handler_that_ignores_its_cancellation_stops_the_consumer(
 
     assert (told.listener, told.position, told.attempt) == ("billing", 1, 1)
     assert (told.event_id, told.event_type) == (*seen, "order.placed")
-    assert told.origin.known == {"tenant": "acme", "request_id": "r-1"}
+    assert told.origin.known == {"tenant": "acme", **known}
     assert "ignored its cancellation" in stopping.reason
