@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .supervisor import Service
 
 CLOSE_SECONDS = 1.0
-"""Seconds to close them, at the end of a run."""
+"""Seconds to close the consumer's own connections, at the end of a run."""
 OWN_CONNECTIONS = 6
 """Most connections for the horizon, cursors and leases; one more is for LISTEN."""
 

@@ -136,3 +136,18 @@ def test_one_call_while_others_have_the_processor_does_not_make_a_handler_slow()
     quick.ended(0.2, [0.000001] * (quick.size - 1) + [0.1])
 
     assert quick.size == AT_SPEED
+
+
+def test_quick_small_ranges_do_not_make_one_that_is_larger_than_a_batch() -> None:
+    """Sixty-four easy events say little of the next two thousand."""
+    began = pace(concurrency=16)
+    began.ended(0.001, [0.00001] * began.size)
+
+    assert began.size == USUAL
+
+
+def test_a_range_of_which_nothing_was_handled_says_nothing() -> None:
+    large = after_quick_ranges(pace())
+    large.ended(0.01, [])
+
+    assert large.size == AT_SPEED

@@ -235,4 +235,6 @@ class Queue:
         )
         if rows:
             self._timed[lease] = loop.source, monotonic()
+        else:  # made again after an outage: what it takes says nothing of the handlers
+            self._timed.pop(lease, None)
         return loop

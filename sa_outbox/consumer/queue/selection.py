@@ -165,12 +165,16 @@ class Pace:
 
     def ended(self, seconds: float, handling: Sequence[float]) -> None:
         """A range took *seconds*, and its handlers *handling* seconds, for each of its events."""
+        if not handling:
+            return
         # With a session, an event's commit takes longer than its handler.
         growth = self._growth(seconds, sum(handling) if self._is_plain else seconds)
+        # The first ones may have been easy: larger ranges are for who was fast with a full one.
+        most = self._most if 2 * len(handling) >= self._full else self._full
         if growth < 1:
             self.size = max(self._least, self.size // 2)
         elif 2 * len(handling) >= self.size:
-            self.size = max(self.size, min(self._most, int(growth * len(handling))))
+            self.size = max(self.size, min(most, int(growth * len(handling))))
         if self.size > self._full and _median(handling) * self._most > FAST_SECONDS:
             self.size = self._full
         self.ranges = self._usual_ranges + (self.size > self._full)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
-PLACE = Place("endpoints")
 """Seconds to wait for the answer whether something has changed."""
+PLACE = Place("endpoints")
 NOT_THERE, NOT_PERMITTED = "42P01", "42501"
 
 
