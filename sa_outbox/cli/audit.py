@@ -12,7 +12,7 @@ from .operator import limit_option, place_of, place_options
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sa_outbox.operations.audit import AuditFilter, AuditRecord
+    from sa_outbox.operations.audit import AuditFilter, AuditPage, AuditRecord
 
     from .operator import Place
 
@@ -46,6 +46,8 @@ def audit(
     wanted = AuditFilter(event_id=event_id, action=action, actor=actor, listener=listener)
     place = place_of(options)
     page = place.ask(lambda c, tables: list_audit(c, tables, wanted, before=before, limit=limit))
+    if not page.records and before is None:
+        _require_known(place, wanted, page)
     if as_json_:
         click.echo(as_json(page))
         return
@@ -54,19 +56,28 @@ def audit(
         "EVENT ID",
     )  # fmt: skip
     rows = [_row(each) for each in page.records]
-    if not rows:
-        _require_known(place, wanted)
     click.echo(table(headers, rows) if rows else "no record")
-    if page.next_before is not None:
-        click.echo(f"there may be more: --before {page.next_before}", err=True)
+    _tell_more(page)
 
 
-def _require_known(place: Place, wanted: AuditFilter) -> None:
-    """Nothing was found: refuse a listener or an action that looks like a typo."""
+def _require_known(place: Place, wanted: AuditFilter, page: AuditPage) -> None:
+    """The first *page* is empty: refuse a listener or an action that nobody knows.
+
+    Where to continue is printed all the same: a listener may have been retired so long ago that
+    only older records have it. Whoever continues with ``--before`` is not refused.
+    """
     from sa_outbox.operations.known_names import check_audit_filter  # noqa: PLC0415 - rarely
 
-    if near := place.ask(lambda c, tables: check_audit_filter(c, tables, wanted)):
-        raise click.ClickException(f"no record has the action {wanted.action!r}{near}")
+    try:
+        place.ask(lambda c, tables: check_audit_filter(c, tables, wanted))
+    except click.ClickException:
+        _tell_more(page)
+        raise
+
+
+def _tell_more(page: AuditPage) -> None:
+    if page.next_before is not None:
+        click.echo(f"there may be more: --before {page.next_before}", err=True)
 
 
 def _row(each: AuditRecord) -> list[object]:

@@ -12,6 +12,7 @@ from .display import as_json, escaped, holder, moment, table
 from .operator import (
     app_option,
     confirm,
+    hint_types,
     limit_option,
     operator_of,
     operator_options,
@@ -129,7 +130,7 @@ def retry(*, chosen: tuple[str, ...], every: bool, **options: Any) -> None:
         return
     with cli_errors():
         ids = [_id(each) for each in chosen]
-    _require_listeners(place, ids)
+    _require_listeners(place, [each.listener for each in ids])
     _print(place.ask(lambda c, tables: retry_deliveries(c, tables, ids, operator)))
 
 
@@ -155,7 +156,7 @@ def cancel(*, chosen: tuple[str, ...], app: str | None, yes: bool, **options: An
             from sa_outbox.consume.loader import load_outbox  # noqa: PLC0415 - the user's program
 
             listeners = load_outbox(app).listeners
-    _require_listeners(place, ids)
+    _require_listeners(place, [each.listener for each in ids])
     confirm(place, f"{counted(len(ids), 'delivery')}: never attempted again.", "cancel", yes=yes)
     _print(
         place.ask(
@@ -165,25 +166,19 @@ def cancel(*, chosen: tuple[str, ...], app: str | None, yes: bool, **options: An
 
 
 def _require_known(place: Place, wanted: DeliveryFilter) -> None:
-    """Nothing was found: refuse a listener or an event type that looks like a typo."""
-    from sa_outbox.operations import known_names  # noqa: PLC0415 - rarely
-
-    def ask(connection: Connection, tables: Tables) -> str:
-        if wanted.listener is not None:
-            known_names.check_listener(connection, tables, wanted.listener)
-        types = [] if wanted.event_type is None else [wanted.event_type]
-        return known_names.near_event_types(connection, tables, types)
-
-    if near := place.ask(ask):
-        raise click.ClickException(f"no delivery is of {wanted.event_type}{near}")
+    """Nothing was found: refuse a listener that nobody knows; for a type print the near one."""
+    if wanted.listener is not None:
+        _require_listeners(place, [wanted.listener])
+    if wanted.event_type is not None:
+        hint_types(place, [wanted.event_type])
 
 
-def _require_listeners(place: Place, ids: Iterable[DeliveryId]) -> None:
-    """Before anything is changed: a typo must not look like a delivery that is done."""
+def _require_listeners(place: Place, names: Iterable[str]) -> None:
+    """A typo must not look like a delivery that is done: refuse a listener that nobody knows."""
     from sa_outbox.operations.known_names import check_listener  # noqa: PLC0415 - not for --help
 
     def ask(connection: Connection, tables: Tables) -> None:
-        for name in sorted({each.listener for each in ids}):
+        for name in sorted({*names}):
             check_listener(connection, tables, name)
 
     place.ask(ask)

@@ -11,6 +11,7 @@ from .display import as_json, document, escaped, facts, moment, table
 from .operator import (
     app_option,
     confirm,
+    hint_types,
     limit_option,
     moment_option,
     operator_of,
@@ -87,10 +88,7 @@ def list_(
     headers = ("ID", "WRITTEN", "TYPE", "KEY", "TENANT", "PRIORITY", "EVENT ID")
     click.echo(table(headers, rows) if rows else "no event")
     if not rows and types:
-        from sa_outbox.operations.known_names import near_event_types  # noqa: PLC0415 - rarely
-
-        if near := place.ask(lambda c, tables: near_event_types(c, tables, types)):
-            click.echo(f"no such type{near}", err=True)
+        hint_types(place, types)
     if page.next_before is not None:
         click.echo(f"there may be more: --before {page.next_before}", err=True)
 

@@ -17,7 +17,7 @@ from .answers import called, cli_errors
 from .display import colours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sqlalchemy import URL, Connection
 
@@ -146,6 +146,16 @@ def identity(place: Place) -> str:
         return f"database {session.database!r}, as role {session.role!r}"
 
     return f"{place.shown}, {place.ask(ask)}"
+
+
+def hint_types(place: Place, types: Iterable[str]) -> None:
+    """Nothing was found: print the type that may have been meant, if recent events have none of
+    *types* but a similar one. No error: an event of a type may be older than those, or still to
+    come."""
+    from sa_outbox.operations.known_names import near_event_types  # noqa: PLC0415 - rarely
+
+    if near := place.ask(lambda c, tables: near_event_types(c, tables, types)):
+        click.echo(f"no recent event has such a type{near}", err=True)
 
 
 def moment_option(name: str, what: str) -> Callable[[F], F]:

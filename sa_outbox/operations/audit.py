@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from sa_outbox.sql.people import records as sql
 
@@ -23,6 +23,18 @@ MAX_LISTED: Final = 1000
 MAX_EXAMINED: Final = 100_000
 """Records after which a page ends even if it is not full: the next one continues from there."""
 READS: Final = {"audit": "SELECT"}
+Action: TypeAlias = Literal[
+    # Of an event, or of an attempt
+    "enqueued", "started", "succeeded", "failed", "retried", "deadlettered", "cancelled",
+    # By an operator, of deliveries, dead letters and events
+    "retried now", "cancel requested", "replayed", "discarded", "fixed", "edited", "erased",
+    # By an operator, of listeners, crons and the database
+    "paused", "resumed", "rewound", "skipped", "retired", "cron run now", "adopted",
+    "endpoint added", "endpoint moved", "endpoint changed", "endpoint rotated",
+    "endpoint resealed", "endpoint disabled", "endpoint enabled", "endpoint removed",
+]  # fmt: skip
+"""What an outbox writes into its audit. A record that somebody inserted by hand may say more."""
+ACTIONS: tuple[Action, ...] = get_args(Action)
 _ABOVE_ALL: Final = 2**63 - 1
 _FILTERS: Final = ("event_id", "action", "actor", "listener")
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.database.tables import Tables
 
+    from .audit import Action
     from .operator import Operator
 
 
@@ -262,7 +263,7 @@ def _change(
     tables: Tables,
     name: str,
     statement: Callable[[Tables], Any],
-    action: str,
+    action: Action,
     operator: Operator,
     channel: str | None,
     **values: object,
@@ -279,7 +280,7 @@ def _record(
     connection: Connection,
     tables: Tables,
     name: str,
-    action: str,
+    action: Action,
     operator: Operator,
     channel: str | None,
     **detail: object,

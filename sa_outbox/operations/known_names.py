@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sa_outbox.errors import ListenerNotFound
+from sa_outbox.errors import ConfigError, ListenerNotFound
 from sa_outbox.policy.checks import did_you_mean, known_instead
 from sa_outbox.sql.log.listener_partitions import listener_names
 
+from .audit import ACTIONS
 from .choices import audit_choices
 from .dead_letters import MAX_LISTED, DeadLetterFilter, count_dead_letters, list_dead_letters
 from .events import list_events
@@ -53,14 +54,17 @@ def near_dead_types(connection: Connection, tables: Tables, wanted: Iterable[str
     return _near(wanted, {each.event_type for each in page.letters})
 
 
-def check_audit_filter(connection: Connection, tables: Tables, wanted: AuditFilter) -> str:
-    """``; did you mean 'cancelled'?`` for an action that no recent record has, while some have a
-    similar one. Raises :class:`ListenerNotFound` for a listener that is neither registered nor in
-    recent records or dead letters."""
-    known = audit_choices(connection, tables)
-    if wanted.listener is not None and wanted.listener not in known.listeners:
+def check_audit_filter(connection: Connection, tables: Tables, wanted: AuditFilter) -> None:
+    """Raise :class:`ListenerNotFound` for a listener that is neither registered nor in recent
+    records or dead letters, and :class:`ConfigError` for an action that is neither in ``ACTIONS``
+    nor in recent records."""
+    recent = audit_choices(connection, tables)
+    if wanted.listener is not None and wanted.listener not in recent.listeners:
         check_listener(connection, tables, wanted.listener)
-    return "" if wanted.action is None else _near([wanted.action], {*known.actions})
+    actions = {*ACTIONS, *recent.actions}
+    if wanted.action is not None and wanted.action not in actions:
+        instead = known_instead(wanted.action, actions)
+        raise ConfigError(f"the audit has no action {wanted.action!r}{instead}")
 
 
 def _near(wanted: Iterable[str], known: set[str]) -> str:

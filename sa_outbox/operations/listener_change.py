@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sa_outbox.database.tables import Tables
 
+    from .audit import Action
     from .operator import Operator
 
 To: TypeAlias = int | datetime
@@ -95,7 +96,7 @@ class Moving:
 
     def record(
         self,
-        action: str,
+        action: Action,
         detail: dict[str, Any] | None = None,
         *,
         event_id: UUID | None = None,

@@ -20,7 +20,9 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import URL, Engine, text
 
+import sa_outbox
 from sa_outbox.cli import main
+from sa_outbox.operations.audit import ACTIONS
 from tests.support.commands import commands_of
 from tests.support.dashboard import ODD_ERRORS
 
@@ -312,9 +314,10 @@ def test_a_listener_or_type_with_a_typo_does_not_look_like_nothing_to_do(
     words: tuple[str, ...], option: str, run: Any
 ) -> None:
     typo, near = TYPOS[option]
-    finds_nothing = words == ("events", "list")  # a type may be older than those it looks at
+    # A type may be older than the events among which the near one is looked for, or yet to come.
+    may_be_right = option == "--type" and words[0] in {"events", "deliveries"}
 
-    wrong = run(*words, *NEEDED.get(words, ()), option, typo, code=0 if finds_nothing else 1)
+    wrong = run(*words, *NEEDED.get(words, ()), option, typo, code=0 if may_be_right else 1)
 
     assert f"did you mean {near}?" in wrong.stderr
 
@@ -335,13 +338,100 @@ def test_a_delivery_of_a_listener_that_nobody_knows_is_no_delivery_that_is_done(
     assert wrong.stdout == ""
 
 
-def test_an_action_that_no_record_has_is_answered_with_the_near_one(run: Any) -> None:
-    run("listeners", "pause", "mail")
+def test_a_type_without_deliveries_is_no_error_although_another_is_near(run: Any) -> None:
+    listed = run("deliveries", "list", "--type", "order.refunded", "--json")
+    retried = run("deliveries", "retry", "--all", "--type", "order.refunded")
 
-    wrong = run("audit", "--action", "pausd", code=1)
+    assert json.loads(listed.stdout) == {"deliveries": [], "next_after": None}
+    assert retried.stdout == "no delivery waits for a retry\n"
+    hint = "no recent event has such a type; did you mean 'order.placed'?\n"
+    assert (listed.stderr, retried.stderr) == (hint, hint)
 
-    assert "no record has the action 'pausd'; did you mean 'paused'?" in wrong.stderr
-    assert run("audit", "--action", "paused", "--listener", "strict").stdout == "no record\n"
+
+def test_deliveries_that_were_not_examined_are_still_offered_beside_the_near_type(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("dead-letters", "replay", "--all", "--yes")
+    monkeypatch.setattr("sa_outbox.operations.deliveries.MAX_EXAMINED", 2)
+
+    found = run("deliveries", "list", "--type", "order.refunded")
+
+    assert found.stdout == "no delivery\n"
+    assert "did you mean 'order.placed'?" in found.stderr
+    assert "there may be more: --after 2:mail" in found.stderr
+
+
+@pytest.mark.parametrize("output", [[], ["--json"]], ids=["table", "json"])
+def test_an_action_that_does_not_exist_is_answered_with_the_near_one(
+    output: list[str], run: Any
+) -> None:
+    wrong = run("audit", "--action", "pausd", *output, code=2)
+
+    assert "the audit has no action 'pausd'; did you mean 'paused'?" in wrong.stderr
+    assert wrong.stdout == ""
+
+
+def test_no_action_that_an_outbox_writes_is_refused_for_having_no_record(
+    run: Any, engine: Engine
+) -> None:
+    recorded = {"retried", "started"}  # near to 'retired' and 'discarded'
+    with engine.begin() as connection:
+        for each in recorded:
+            connection.execute(text(f"INSERT INTO outbox_audit (action) VALUES ('{each}')"))
+
+    others = {*ACTIONS} - recorded
+
+    assert {run("audit", "--action", each).output for each in others} == {"no record\n"}
+
+
+def test_an_action_that_somebody_recorded_by_hand_is_known(run: Any, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO outbox_audit (action) VALUES ('posed')"))
+
+    assert "posed" in run("audit", "--action", "posed").stdout
+    assert run("audit", "--action", "posed", "--listener", "mail").stdout == "no record\n"
+
+
+def test_an_unknown_listener_is_an_error_for_programs_too(run: Any) -> None:
+    wrong = run("audit", "--listener", "mial", "--json", code=1)
+
+    assert "no listener 'mial'; did you mean 'mail'?" in wrong.stderr
+    assert wrong.stdout == ""
+
+
+def test_records_that_were_not_examined_are_still_offered(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        run("listeners", "pause", "mail")
+        run("listeners", "resume", "mail")
+    monkeypatch.setattr("sa_outbox.operations.audit.MAX_EXAMINED", 2)
+
+    assert "--before 3" in run("audit", "--action", "retired").stderr
+    assert "--before 3" in run("audit", "--listener", "mial", code=1).stderr
+    continued = run("audit", "--listener", "mial", "--before", "3")  # it may have been retired
+    assert continued.stdout == "no record\n"
+    assert "--before 1" in continued.stderr
+
+
+def test_every_action_that_is_written_is_among_the_known_ones() -> None:
+    written = re.compile(
+        r"""\(action,[^)]*\)\s+(?:SELECT|VALUES \()\s*'([a-z ]+)'"""  # SQL, with its columns
+        r"""|SELECT '([a-z ]+)', (?:o\.)?event_id"""
+        r"""|_audited\(tables, "'([a-z ]+)'\""""
+        r"""|\baction="([a-z ]+)\""""
+        r"""|"action": "([a-z ]+)\""""
+    )
+    rooms = ("sql", "client", "consumer", "operations")
+    package = Path(sa_outbox.__file__).parent
+    sources = [path.read_text() for room in rooms for path in (package / room).rglob("*.py")]
+
+    found = {next(filter(None, each)) for source in sources for each in written.findall(source)}
+
+    # The others are written by functions that take an ``Action``: mypy compares those.
+    assert {"enqueued", "started", "erased", "retried now", "replayed", "edited", "adopted",
+            "cancelled", "cancel requested", "cron run now"} <= found  # fmt: skip
+    assert found <= {*ACTIONS}
 
 
 def test_an_event_s_way_is_known_from_what_consumers_registered(run: Any, engine: Engine) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+    from sa_outbox.operations.audit import Action
     from sa_outbox.settings import Audit
 
     from ..handler.delivery import InFlight
@@ -61,7 +62,7 @@ def _ended(item: InFlight, attempt: int, audit: Audit) -> list[dict[str, Any]]:
 
 def _record(
     item: InFlight,
-    action: str,
+    action: Action,
     attempt: int,
     *,
     ago: float = 0.0,
