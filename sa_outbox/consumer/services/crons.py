@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio import TASK_STATUS_IGNORED
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from sa_outbox.errors import NotWritten
 from sa_outbox.observe import Place, Ticked
 
-from ..connection.errors import is_database_error, is_refusal
+from ..connection.errors import is_database_error, is_unreachable
 from ..shared.outage import Outage
 from ..shared.own_events import add_events
 from ..shared.sync import AutoResetEvent
@@ -76,16 +77,20 @@ class CronService:
     async def _tick_or_wait(self) -> float:
         """Do what is due; return for how many seconds there is nothing to do."""
         try:
-            pause = await self._tick()
+            pause, held_up_by = await self._tick()
         except Exception as error:
-            if not (isinstance(error, NotWritten) or is_database_error(error)):
+            if not is_database_error(error):
                 raise
             return self._outage.goes_on(error)
+        if held_up_by is not None:
+            return min(pause, self._outage.goes_on(held_up_by))
         if self._outage.is_away:
             self._outage.ends()
         return pause
 
-    async def _tick(self) -> float:
+    async def _tick(self) -> tuple[float, Exception | None]:
+        """Returns the seconds until the next tick, and what kept a cron from its events. Such a one
+        waits as in an outage: its ticks are not among the next."""
         connections, statements = self._context.connections, self._context.statements
         rows = await connections.rows(statements.crons_standing, names=list(self._crons))
         answered, now = monotonic(), rows[0]["now"]
@@ -94,10 +99,12 @@ class CronService:
         if unknown:
             await connections.rows(statements.crons_register, names=unknown)
         ours = ((self._crons[name], last_tick) for name, last_tick in last_ticks.items())
-        await self._add_due(
+        held_up = await self._add_due(
             [each for each, last_tick in ours if last_tick and each.due(last_tick, now)]
         )
-        return self._until_next(last_ticks, now) - (monotonic() - answered)
+        others = {name: at for name, at in last_ticks.items() if name not in held_up}
+        pause = self._until_next(others, now) - (monotonic() - answered)
+        return pause, next(iter(held_up.values()), None)
 
     def _until_next(self, last_ticks: dict[str, datetime | None], now: datetime) -> float:
         pause = MAX_SLEEP_SECONDS * uniform(0.9, 1.0)  # noqa: S311 - not all processes at once
@@ -108,21 +115,20 @@ class CronService:
                 pause = min(pause, (upcoming - now).total_seconds())
         return max(pause, MIN_SLEEP_SECONDS)
 
-    async def _add_due(self, due: Iterable[Recurring]) -> None:
-        """Raises what the database has against the events of one, after the others had their
-        turn."""
-        added, refused = False, None
+    async def _add_due(self, due: Iterable[Recurring]) -> dict[str, Exception]:
+        """Returns which crons have no events yet, and why: the others have had their turn."""
+        added, held_up = False, dict[str, Exception]()
         for recurring in due:
+            await checkpoint_if_cancelled()  # several may time out, one after the other
             try:
                 added = await self._add_events(recurring) or added
             except Exception as error:
-                if not (isinstance(error, NotWritten) or is_refusal(error)):
+                if not _concerns_one(error):
                     raise
-                refused = error
+                held_up[recurring.name] = error
         if added and self._notifies:
             await self._context.connections.rows(self._context.statements.notify)
-        if refused is not None:
-            raise refused
+        return held_up
 
     async def _add_events(self, recurring: Recurring) -> bool:
         """Whether there were ticks for which no other process was faster."""
@@ -150,6 +156,14 @@ class CronService:
             if self._context.audit == "all":
                 await connection.rows(statements.record_added, document=document)
         await connection.rows(statements.crons_advance, name=recurring.name, tick=ticks[-1].at)
+
+
+def _concerns_one(error: Exception) -> bool:
+    """Whether the database may well take the events of other crons. A timeout can be a lock on the
+    row of this one, or a slow trigger."""
+    if isinstance(error, (NotWritten, TimeoutError)):
+        return True
+    return is_database_error(error) and not is_unreachable(error)
 
 
 def _portions(recurring: Recurring, ticks: list[Tick]) -> Iterator[list[str]]:

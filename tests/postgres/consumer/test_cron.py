@@ -17,6 +17,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from sa_outbox import Event, Outbox
+from sa_outbox.clock import Clock
+from sa_outbox.clock import clock as the_clock
 from sa_outbox.consumer.connection.connections import Connections, Query
 from sa_outbox.consumer.services import crons as cron_service
 from sa_outbox.observe import ConsumerStarted, DatabaseAway, DatabaseBack, Place, Ticked
@@ -71,6 +73,12 @@ def outbox(outbox: Outbox) -> Outbox:
 
 
 @pytest.fixture
+def clock() -> Iterator[Clock]:
+    yield the_clock
+    the_clock.reset()
+
+
+@pytest.fixture
 def hour() -> datetime:
     """The last tick."""
     return datetime.now(UTC).replace(second=0, microsecond=0) - HOUR / 2
@@ -78,6 +86,14 @@ def hour() -> datetime:
 
 def purge_every_hour(outbox: Outbox, hour: datetime, **options: Any) -> None:
     outbox.cron(f"{hour.minute} * * * *", NAME, {"days": 30}, **{"time_zone": "UTC", **options})
+
+
+def two_crons(outbox: Outbox, hour: datetime, database: Database) -> None:
+    """Both are due; the first is ``a``, and its event ``a.refused``."""
+    outbox.cron(f"{hour.minute} * * * *", "a.refused", name="a", time_zone="UTC")
+    purge_every_hour(outbox, hour)
+    for name in ("a", NAME):
+        set_last_tick(database, hour - HOUR, name)
 
 
 def set_last_tick(database: Database, tick: datetime, name: str = NAME) -> None:
@@ -116,6 +132,31 @@ def row_locked(engine: Engine) -> Iterator[None]:
     with engine.begin() as connection:
         connection.execute(text("SELECT FROM outbox_crons FOR UPDATE"))
         yield
+
+
+REFUSING = {
+    "a statement timeout": "RAISE query_canceled",
+    "a lock timeout": "RAISE lock_not_available",
+    "a code of the trigger's own": "RAISE 'not today' USING ERRCODE = 'OB001'",
+    "a constraint": "RAISE check_violation",
+}
+"""What a trigger on the log does to the events of one cron."""
+
+
+@contextmanager
+def refused_to(event_type: str, database: Database, how: str) -> Iterator[None]:
+    database.rows(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$BEGIN IF NEW.event_type = '{event_type}' THEN {REFUSING[how]}; END IF;"
+        " RETURN NEW; END$$"
+    )
+    database.rows(
+        "CREATE TRIGGER refuses BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    try:
+        yield
+    finally:
+        database.rows("DROP FUNCTION refuse() CASCADE")
 
 
 @asynccontextmanager
@@ -527,6 +568,91 @@ class TestTrouble:
                 await running.stop()
 
         assert ticks(database) == []
+
+    @pytest.mark.parametrize("how", REFUSING)
+    async def test_what_the_database_has_against_one_cron_holds_up_no_other(
+        self, how: str, outbox: Outbox, hour: datetime, database: Database, consuming: Consuming
+    ) -> None:
+        two_crons(outbox, hour, database)
+        with refused_to("a.refused", database, how):
+            async with consuming(outbox) as running:
+                await running.done("cleaning")
+                await running.recorder.seen(DatabaseAway, where=Place("crons"), times=2)
+                assert last_tick(database, "a") == hour - HOUR
+
+        assert [each.name for each in running.recorder.of(Ticked)] == [NAME]
+
+    async def test_nor_does_a_lock_on_the_row_of_one(
+        self, outbox: Outbox, hour: datetime, database: Database, consuming: Consuming
+    ) -> None:
+        two_crons(outbox, hour, database)
+        locked = database.engine.connect()
+        locked.execute(text("SELECT FROM outbox_crons WHERE name = 'a' FOR UPDATE"))
+        async with consuming(outbox, probe_timeout=timedelta(seconds=0.5)) as running:
+            await running.done("cleaning")
+            locked.close()
+
+        assert running.recorder.of(DatabaseAway, where=Place("crons"))[0].error == "TimeoutError"
+
+    @pytest.mark.woken_by("notify")
+    async def test_what_others_have_added_is_notified_all_the_same(
+        self,
+        outbox: Outbox,
+        hour: datetime,
+        database: Database,
+        consuming: Consuming,
+        alarms: Alarms,
+    ) -> None:
+        two_crons(outbox, hour, database)
+        set_last_tick(database, hour)
+        set_last_tick(database, hour, "a")
+        with refused_to("a.refused", database, "a statement timeout"):
+            async with consuming(outbox, poll_interval=HOUR, probe_interval=HOUR) as running:
+                await running.listening()
+                for name in ("a", NAME):
+                    set_last_tick(database, hour - HOUR, name)
+                alarms.wake()
+                await running.done("cleaning")
+
+    async def test_a_cron_that_is_held_up_makes_no_other_late_and_keeps_nobody_busy(
+        self,
+        outbox: Outbox,
+        hour: datetime,
+        database: Database,
+        consuming: Consuming,
+        alarms: Alarms,
+        clock: Clock,
+    ) -> None:
+        two_crons(outbox, hour, database)
+        clock.freeze(hour + HOUR - timedelta(seconds=1))  # the others tick after one
+        with refused_to("a.refused", database, "a statement timeout"):
+            async with consuming(outbox) as running:
+                for _ in range(7):  # the pauses of an outage double, up to five seconds
+                    await alarms.ring()
+
+        away = running.recorder.of(DatabaseAway, where=Place("crons"))
+        assert away[-1].retry_in == 5
+        assert alarms.pauses[0] >= 0.05
+        assert all(0.5 < pause <= 1 for pause in alarms.pauses[5:])
+
+    async def test_its_own_ticks_do_not_shorten_the_pauses(
+        self,
+        outbox: Outbox,
+        hour: datetime,
+        database: Database,
+        consuming: Consuming,
+        alarms: Alarms,
+        clock: Clock,
+    ) -> None:
+        outbox.cron(f"{hour.minute} * * * *", "a.refused", name="a", time_zone="UTC")
+        set_last_tick(database, hour - HOUR, "a")
+        clock.freeze(hour + HOUR - timedelta(milliseconds=10))
+        with refused_to("a.refused", database, "a statement timeout"):
+            async with consuming(outbox):
+                for _ in range(6):
+                    await alarms.ring()
+
+        assert alarms.pauses[-1] >= 2.5
 
     async def test_a_process_that_sleeps_in_the_middle_does_not_stop_the_others(
         self, outbox: Outbox, hour: datetime, database: Database
