@@ -24,7 +24,7 @@ _UNCOUNTED: Final = -1
 
 
 def raise_if_swallowed(names: Names, *, expected: int, written: int) -> None:
-    """Raise :class:`NotWritten` if fewer events were written than given."""
+    """Raise :class:`NotWritten` if not as many events were written as given."""
     if written not in (expected, _UNCOUNTED):
         raise NotWritten(names.table(), expected=expected, written=written)
 
@@ -32,8 +32,8 @@ def raise_if_swallowed(names: Names, *, expected: int, written: int) -> None:
 def abort_if_swallowed(
     connection: Connection, names: Names, *, expected: int, written: int, abort: Executable
 ) -> None:
-    """Raise :class:`NotWritten` if fewer events were written than given; run *abort* first, so that
-    nobody can commit what this transaction or savepoint wrote."""
+    """Raise :class:`NotWritten` if not as many events were written as given; run *abort* first, so
+    that nobody can commit what this transaction or savepoint wrote."""
     try:
         raise_if_swallowed(names, expected=expected, written=written)
     except NotWritten:

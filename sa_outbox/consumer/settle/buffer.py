@@ -15,6 +15,7 @@ import anyio
 
 from sa_outbox.errors import LeaseLost
 from sa_outbox.event.row import ID
+from sa_outbox.observe import AlertsSwallowed
 from sa_outbox.policy.backoff import Backoff
 from sa_outbox.policy.delivery import IllegalMove
 
@@ -74,6 +75,7 @@ class SettlementBuffer:
         self._follow = follow
         self._unfollow = unfollow
         self._after = after
+        self._swallowed = 0  # alerts, in the last try: the answer to its COMMIT may be lost
 
     def add(self, items: Sequence[InFlight]) -> None:
         if not self.finished:
@@ -224,6 +226,7 @@ class SettlementBuffer:
         """
         with anyio.CancelScope(shield=True):
             backoff: Backoff | None = None
+            self._swallowed = 0
             while True:
                 began = monotonic()
                 try:
@@ -246,6 +249,8 @@ class SettlementBuffer:
                 else:
                     break
             self._lease.renewed(began)
+        if self._swallowed:
+            self._context.observers.emit(AlertsSwallowed(self._swallowed))
 
     async def sure(self) -> None:
         """Wait until it is known that the database still has what was read and saved: else events
@@ -286,7 +291,7 @@ class SettlementBuffer:
                 await run_each(self._context, self._lease, connection, writes)
                 return True
             async with connection.transaction():
-                await run_each(self._context, self._lease, connection, writes)
+                self._swallowed = await run_each(self._context, self._lease, connection, writes)
             return True
 
 

@@ -1,7 +1,7 @@
 """Runs what settles events, on one connection.
 
-An alert that a rule or trigger on the log swallows is reported and not repeated: what it is about
-is settled all the same.
+An alert that a rule or trigger on the log swallows is counted and not repeated: what it is about is
+settled all the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sa_outbox.errors import NotWritten
-from sa_outbox.observe import AlertsSwallowed
 
 from ..shared.own_events import add_events
 
@@ -24,19 +23,23 @@ if TYPE_CHECKING:
 
 async def run_each(
     context: ConsumerContext, lease: Lease, connection: Connection, writes: Sequence[Write]
-) -> None:
-    """Run *writes* in order. Raises :class:`LeaseLost`."""
+) -> int:
+    """Run *writes* in order; return how many alerts were swallowed, which is true once this is
+    committed. Raises :class:`LeaseLost`."""
+    swallowed = 0
     for write in writes:
         if write.alerts:
-            await _add_alerts(context, connection, write)
+            swallowed += await _add_alerts(context, connection, write)
             continue
         rows = await connection.rows(write.query, **write.values)
         if write.fenced and not rows:
             raise lease.lost()
+    return swallowed
 
 
-async def _add_alerts(context: ConsumerContext, connection: Connection, write: Write) -> None:
+async def _add_alerts(context: ConsumerContext, connection: Connection, write: Write) -> int:
     try:
         await add_events(context, connection, write.values["document"], expected=write.alerts)
     except NotWritten as error:
-        context.observers.emit(AlertsSwallowed(error.expected - error.written))
+        return error.expected - error.written
+    return 0

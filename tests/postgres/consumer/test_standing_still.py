@@ -63,12 +63,12 @@ async def test_a_transaction_of_several_statements_is_ended_after_a_lease(
     outbox, sleeper = Outbox(notify="off"), Sleeper()
     got: list[int] = []
 
-    async def slow(context: Any, lease: Any, connection: Any, writes: list[Any]) -> None:
+    async def slow(context: Any, lease: Any, connection: Any, writes: list[Any]) -> int:
         if len(writes) > 1:
             await run_each(context, lease, connection, writes[:-1])
             await sleeper.stand_still()
             writes = writes[-1:]
-        await run_each(context, lease, connection, writes)
+        return await run_each(context, lease, connection, writes)
 
     monkeypatch.setattr(buffer, "run_each", slow)
 

@@ -3,12 +3,15 @@ added once it is gone, and a lost alert is reported and delays no dead letter.""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import URL, Engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from sa_outbox import Event, Outbox
 from sa_outbox.observe import (
@@ -16,12 +19,15 @@ from sa_outbox.observe import (
     ConsumerAsleep,
     DatabaseAway,
     DatabaseBack,
+    LeaseDropped,
     Place,
     Ticked,
 )
+from tests.support.proxy import Proxy
 from tests.support.swallowing import SWALLOWING, swallowed_by
 
 from .conftest import ONCE, Consuming, Database, Producer
+from .test_lost_leases import TAKEN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.woken_by("notify")]
 
@@ -38,6 +44,27 @@ def make_due(database: Database, *names: str) -> datetime:
             at=due - timedelta(hours=1),
         )
     return due
+
+
+@contextmanager
+def commits_refused(database: Database, *, times: int) -> Iterator[None]:
+    """So often a COMMIT that bears a dead letter fails as if it met another one. The sequence
+    ``commits`` counts them all."""
+    database.rows("CREATE SEQUENCE commits")
+    database.rows(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$BEGIN IF nextval('commits') <= {times} THEN RAISE serialization_failure; END IF;"
+        " RETURN NULL; END$$"
+    )
+    database.rows(
+        "CREATE CONSTRAINT TRIGGER refuses AFTER INSERT ON outbox_dead_letters"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    try:
+        yield
+    finally:
+        database.rows("DROP FUNCTION refuse() CASCADE")
+        database.rows("DROP SEQUENCE commits")
 
 
 def last_ticks(database: Database) -> dict[str, datetime]:
@@ -151,6 +178,67 @@ async def test_a_swallowed_alert_is_reported_and_the_event_is_a_dead_letter_all_
     assert sum(each.alerts for each in running.recorder.of(AlertsSwallowed)) == 3
     assert [each.reason for each in database.dead_letters("billing")] == ["attempts"] * 3
     assert types(database) == ["order.placed"] * 3
+
+
+async def test_swallowed_alerts_are_reported_once_however_often_they_are_tried(
+    engine: Engine, database: Database, consuming: Consuming
+) -> None:
+    outbox = Outbox(alerts="on")
+
+    @outbox.listener("billing", on="order.placed", retry=ONCE)
+    async def bill(event: Event[Any]) -> None:
+        raise ValueError(event.payload["n"])
+
+    Producer(outbox, engine).add(1)
+    with swallowed_by("a trigger", engine), commits_refused(database, times=2):
+        async with consuming(outbox) as running:
+            await running.dead("billing")
+            assert database.value("SELECT last_value FROM commits") == 3
+
+    assert [each.alerts for each in running.recorder.of(AlertsSwallowed)] == [1]
+
+
+async def test_they_are_reported_if_only_the_answer_to_the_commit_is_lost(
+    engine: Engine, database: Database, migrated_url: URL, consuming: Consuming
+) -> None:
+    outbox = Outbox(alerts="on")
+    with Proxy(migrated_url) as proxy:
+
+        @outbox.listener("billing", on="order.placed", retry=ONCE)
+        async def bill(event: Event[Any]) -> None:
+            proxy.cut_at(b"COMMIT\x00", before=False)
+            raise ValueError(event.payload["n"])
+
+        proxy.open()
+        through = create_async_engine(
+            migrated_url.set(drivername="postgresql+asyncpg", port=proxy.port), poolclass=NullPool
+        )
+        Producer(outbox, engine).add(1)
+        with swallowed_by("a trigger", engine), commits_refused(database, times=0):
+            async with consuming(outbox, engine=through) as running:
+                await running.dead("billing")
+                assert proxy.still_to_cut == 0
+                assert database.value("SELECT last_value FROM commits") == 1
+
+    assert [each.alerts for each in running.recorder.of(AlertsSwallowed)] == [1]
+
+
+async def test_what_is_rolled_back_with_the_lease_is_not_reported(
+    engine: Engine, database: Database, consuming: Consuming
+) -> None:
+    outbox = Outbox(alerts="on")
+
+    @outbox.listener("billing", on="order.placed", retry=ONCE)
+    async def bill(event: Event[Any]) -> None:
+        database.rows(TAKEN)
+        raise ValueError(event.payload["n"])
+
+    Producer(outbox, engine).add(1)
+    with swallowed_by("a trigger", engine):
+        async with consuming(outbox) as running:
+            await running.recorder.seen(LeaseDropped)
+
+    assert running.recorder.of(AlertsSwallowed) == []
 
 
 @swallowing
