@@ -47,9 +47,12 @@ class StandardLogger:
             if value is not None and name != "exception"
         )
         below = f"\n{_text(trace)}" if isinstance(trace, dict) else ""
-        # What happened is the template: what sorts records by it, as Sentry does, sorts by that.
-        template = f"{text}%s"
-        self._logger.log(level, template, f"{shown}{below}", extra={"outbox": values})
+        self._logger.log(level, template(text), f"{shown}{below}", extra={"outbox": values})
+
+
+def template(text: str) -> str:
+    """The ``msg`` of a record: what sorts records by it, as Sentry does, sorts by what happened."""
+    return f"{text}%s"
 
 
 def program_log(level: Level, starts: LogStarts) -> Log:

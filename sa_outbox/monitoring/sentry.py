@@ -7,19 +7,26 @@ local variables, payloads among them. No event holds a payload, a key or an erro
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sa_outbox.errors import ConfigError
 from sa_outbox.logs import LINES
-from sa_outbox.logs.program import NAME
+from sa_outbox.logs.program import NAME, template
 from sa_outbox.observe import AttemptFailed, ConsumerStarted, DeadLettered
 
 if TYPE_CHECKING:
     from sa_outbox.observe import Observation
     from sa_outbox.policy.error.tracebacks import Raised, Step
     from sa_outbox.policy.failure import Failure
+
+_LEVEL, _TEXT = LINES[DeadLettered]
+_REMEMBERED: Final = 100
+"""More than enough: the log's observer, which the consumer adds itself, comes right behind."""
+_sent: Final = deque[tuple[str, str]](maxlen=_REMEMBERED)
+"""Listener and event id of the last dead letters that were sent."""
 
 
 class Sentry:
@@ -33,8 +40,8 @@ class Sentry:
     With *attempts*, failed attempts that will be retried are sent too, as warnings. The last one is
     the dead letter. Raises :class:`ConfigError` when ``sentry-sdk`` is not installed.
 
-    While a consumer has this observer, the line that it logs about a dead letter is no event of
-    Sentry's logging integration: it would be the second.
+    The line that a consumer logs about a dead letter is no event of Sentry's logging integration if
+    this observer has sent one: it would be the second.
     """
 
     wants_settled = False
@@ -51,6 +58,7 @@ class Sentry:
             case DeadLettered(attempts=attempts, failure=failure) if failure is not None:
                 tags = {"attempt": str(attempts), "reason": observation.reason}
                 self._send("error", observation, failure, tags)
+                _sent.append((observation.listener, str(observation.event_id)))
             case AttemptFailed(attempt=attempt, retry_in=float()):
                 self._send("warning", observation, observation.failure, {"attempt": str(attempt)})
             case _:
@@ -99,12 +107,23 @@ def _leave_out_lines() -> None:
 
 
 def _without_lines(event: Any, hint: dict[str, Any]) -> Any:
-    """None for what a logger made of the line about a dead letter. A program's structlog may have
-    rendered it."""
+    """None for what a logger made of the line about a dead letter that was sent."""
     record = hint.get("log_record")
-    if record is None or record.name != NAME or LINES[DeadLettered][1] not in str(record.msg):
+    if record is None or record.name != NAME or record.levelname.lower() != _LEVEL:
         return event
-    return None
+    is_known = any(_is_about(record, *each) for each in tuple(_sent))
+    return None if is_known else event
+
+
+def _is_about(record: Any, listener: str, event_id: str) -> bool:
+    """Whether *record* is the line about this dead letter, by us or by a program's structlog: that
+    hands over the fields, or one text with all of them."""
+    given = vars(record)
+    for fields in (given.get("outbox"), record.msg, given):
+        if isinstance(fields, dict) and "event_id" in fields:
+            is_line = fields.get("event", record.msg) in (_TEXT, template(_TEXT))
+            return is_line and (fields.get("listener"), fields["event_id"]) == (listener, event_id)
+    return all(each in str(record.msg) for each in (_TEXT, listener, event_id))
 
 
 def _sdk() -> Any:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 import sentry_sdk
+import structlog
 from sentry_sdk.envelope import Envelope
+from sentry_sdk.integrations.logging import EventHandler
 from sentry_sdk.transport import Transport
 
 from sa_outbox.event.origin import Origin
+from sa_outbox.logs import Log
+from sa_outbox.logs.program import NAME, StandardLogger
 from sa_outbox.monitoring.sentry import Sentry
-from sa_outbox.observe import AttemptFailed, DeadLettered
+from sa_outbox.observe import AttemptFailed, ConsumerStarted, DeadLettered
 from sa_outbox.policy.failure import Failure, describe
 
 ID = UUID(int=7)
 SECRET = "4111-1111-1111-1111"
 CRASHED = Failure(4, "crash", "crash", f"3 times, with {SECRET}")
+STARTED = ConsumerStarted("here", ("billing",))
 DEAD = DeadLettered("billing", ID, "order.placed", 12, 3, "crashes", failure=CRASHED)
 
 
@@ -94,3 +100,80 @@ def test_the_attempt_that_makes_a_dead_letter_is_not_sent_beside_it(events: list
 def test_attempts_are_not_even_given_to_an_observer_that_does_not_send_them() -> None:
     assert AttemptFailed not in Sentry().wants_only
     assert AttemptFailed in Sentry(attempts=True).wants_only
+
+
+def in_logging() -> StandardLogger:
+    return StandardLogger(logging.getLogger(NAME))
+
+
+def structlog_with(*processors: Any) -> Callable[[], Any]:
+    """A program's structlog that writes to ``logging``."""
+
+    def made() -> Any:
+        return structlog.wrap_logger(
+            logging.getLogger(NAME),
+            processors=processors,
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
+
+    return made
+
+
+logged_by = pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(in_logging, id="logging"),
+        pytest.param(structlog_with(structlog.processors.JSONRenderer()), id="json"),
+        pytest.param(structlog_with(structlog.dev.ConsoleRenderer(colors=True)), id="console"),
+        pytest.param(structlog_with(structlog.stdlib.render_to_log_kwargs), id="attributes"),
+        pytest.param(
+            structlog_with(structlog.stdlib.ProcessorFormatter.wrap_for_formatter), id="dict"
+        ),
+    ],
+)
+
+
+@pytest.fixture
+def log(events: list[Any], made: Callable[[], Any]) -> Iterator[Log]:
+    """What a program logs with, and Sentry gets."""
+    to_sentry = EventHandler(logging.WARNING)
+    logging.getLogger(NAME).addHandler(to_sentry)
+    yield Log(made())
+    logging.getLogger(NAME).removeHandler(to_sentry)
+
+
+@logged_by
+def test_the_line_about_a_dead_letter_that_was_sent_makes_no_second_event(
+    log: Log, events: list[Any]
+) -> None:
+    dead = replace(DEAD, event_id=uuid4())
+    for each in (STARTED, dead):
+        for observer in (Sentry(), log):
+            observer(each)
+
+    (event,) = events
+    assert event["tags"]["listener"] == "billing"
+
+
+@logged_by
+@pytest.mark.parametrize("other", [{"event_id": UUID(int=8)}, {"listener": "mailing"}])
+def test_that_about_another_one_which_nobody_has_sent_arrives(
+    log: Log, events: list[Any], other: Any
+) -> None:
+    """As that of a consumer without the observer, in the same program."""
+    for each in (STARTED, DEAD):
+        Sentry()(each)
+    log(replace(DEAD, **other))
+
+    assert [each.get("logger") for each in events] == [NAME, NAME]
+    assert "logentry" in events[1]
+
+
+@logged_by
+def test_other_lines_that_speak_of_a_dead_letter_arrive(log: Log, events: list[Any]) -> None:
+    for each in (STARTED, DEAD):
+        Sentry()(each)
+    log.say("error", "unexpected", error="no dead letter can be written")
+    log.say("warning", "attempt failed", listener="billing", event_id=str(ID), code="dead letter")
+
+    assert ["logentry" in each for each in events] == [False, True, True]
