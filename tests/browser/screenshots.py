@@ -74,16 +74,18 @@ async def main(pictures: Pictures, watched_seconds: float = WATCHED_SECONDS) -> 
         opened = open_socket("127.0.0.1", 0)
         web = DashboardServer(dashboard)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(web.serve, [opened])
             tasks.start_soon(Consumer(outbox, engine).run)
             tasks.start_soon(Customers(outbox, engine).keep_ordering)
             async with engine.begin() as connection:
                 await connection.execute(text(ENDPOINTS))
-            await anyio.sleep(watched_seconds)
-            address = f"http://127.0.0.1:{opened.getsockname()[1]}"
-            shown = pages(await what_is_there(engine))
-            await anyio.to_thread.run_sync(photograph, address, shown, pictures)
-            dashboard.streams.end()
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(web.serve, [opened])
+                await anyio.sleep(watched_seconds)
+                address = f"http://127.0.0.1:{opened.getsockname()[1]}"
+                shown = pages(await what_is_there(engine))
+                await anyio.to_thread.run_sync(photograph, address, shown, pictures)
+                dashboard.streams.end()
+                web.should_exit = True  # cancelled, it would leave its socket open
             tasks.cancel_scope.cancel()
         await engine.dispose()
 
