@@ -46,7 +46,7 @@ help:
 	@echo "make docs    build the documentation into site/"
 	@echo "make map     draw the rooms of the code and trace one event through them, into docs/internals/"
 	@echo "make llms    write docs/reference/, and list the pages in docs/llms.txt"
-	@echo "make bench   the benchmarks, as ratios, in five minutes; RECORD=1 keeps the figures"
+	@echo "make bench   the benchmarks, as ratios, in about six minutes; RECORD=1 keeps the figures"
 	@echo "make bench-long   ten million events, an old snapshot, memory; ONLY=memory runs one part"
 	@echo "make bench-peers  beside other queues and logs on PostgreSQL: installs them into a cache"
 	@echo "make charts  docs/performance.md and its charts, from the figures that were kept"

@@ -12,8 +12,8 @@ committed. A ratio is speed: more is better.
 - the same for sync handlers;
 - a server whose commits take 5 ms: does a listener lose that its tasks commit one after the other?
 
-Two rounds with 5,000 events, after a short one that warms up: more of them would take ``make
-bench`` beyond its five minutes. ``--rounds 5`` has more.
+Two rounds with 5,000 events, after a short one that warms up: with more of them, ``make bench``
+would take too long. ``--rounds 5`` has more.
 
 ``python -m benchmarks.bench_handlers``
 """

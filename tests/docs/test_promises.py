@@ -22,15 +22,6 @@ ALLOWED_UNMEASURED = {
     ("docs/performance.md", "A long log, an old snapshot, nothing to do"): (
         "make bench-long needs a machine that does nothing else"
     ),
-    ("docs/performance.md", "Handling events"): (
-        "the table of a service is new in bench_consuming: make bench RECORD=1"
-    ),
-    ("docs/performance.md", "Why eight tasks are not three times as fast"): (
-        "bench_processor is new: python -m benchmarks.bench_processor --record"
-    ),
-    ("docs/performance.md", "Sync handlers"): (
-        "sync handlers that wait are new in bench_handlers: make bench RECORD=1"
-    ),
 }
 """Page and heading, and why nothing was measured yet. A heading whose figures are there is removed
 from here, so that the next one that lacks some is noticed."""
